@@ -1,4 +1,4 @@
-//! Throughput and latency of the chain with every placement, and the raw floor in the same run: medians over interleaved
+//! Throughput and latency of the chain with every placement, and the raw baseline in the same run: medians over interleaved
 //! repetitions with their spread, telemetry on and off.
 //!
 //! `cargo bench -p limen-benches --bench chain [-- quick | long]`. `long` runs its latency rows for two minutes in total (one at 1 kHz), so
@@ -6,7 +6,7 @@
 //! before the send to just after the receipt. The machine should be idle; disturbances show in the spread.
 
 use limen::policy::Telemetry;
-use limen_benches::{Chain, floor, host, median};
+use limen_benches::{Chain, baseline, host, median};
 use std::collections::BTreeMap;
 
 /// Figures of all repetitions, by row and column.
@@ -17,25 +17,25 @@ const KS: [usize; 4] = [1, 2, 4, 8];
 fn throughput(reps: usize, seconds: f64) {
     type Row = (&'static str, fn(Chain) -> Chain);
     // Edges of one message, so that every message moves alone.
-    const SINGLY: Chain = Chain { bytes: Some(64), capacity: Some(1), ..Chain::DEFAULT };
+    const SINGLE: Chain = Chain { bytes: Some(64), capacity: Some(1), ..Chain::DEFAULT };
     let rows: [Row; 17] = [
         ("64 B by value, one core", |c| c),
         ("64 B by value, one core, telemetry off", |c| Chain { telemetry: Telemetry::Off, ..c }),
         ("64 B by value, one core, telemetry full", |c| Chain { telemetry: Telemetry::Full, ..c }),
         ("64 B by handle, one core", |c| Chain { bytes: Some(64), ..c }),
         ("64 B by handle, one core, telemetry off", |c| Chain { bytes: Some(64), telemetry: Telemetry::Off, ..c }),
-        ("64 B by handle, one core, singly", |c| Chain { k: c.k, seconds: c.seconds, ..SINGLY }),
-        ("64 B by handle, one core, singly, telemetry off", |c| Chain {
+        ("64 B by handle, one core, single messages", |c| Chain { k: c.k, seconds: c.seconds, ..SINGLE }),
+        ("64 B by handle, one core, single messages, telemetry off", |c| Chain {
             k: c.k,
             seconds: c.seconds,
             telemetry: Telemetry::Off,
-            ..SINGLY
+            ..SINGLE
         }),
-        ("64 B by handle, one core, singly, telemetry full", |c| Chain {
+        ("64 B by handle, one core, single messages, telemetry full", |c| Chain {
             k: c.k,
             seconds: c.seconds,
             telemetry: Telemetry::Full,
-            ..SINGLY
+            ..SINGLE
         }),
         ("4 KiB by handle, one core", |c| Chain { bytes: Some(4096), ..c }),
         ("1 MiB by handle, one core", |c| Chain { bytes: Some(1 << 20), capacity: Some(16), ..c }),
@@ -59,24 +59,24 @@ fn throughput(reps: usize, seconds: f64) {
             ..c
         }),
     ];
-    let (mut figures, mut floors): (Table, Table) = Default::default();
+    let (mut figures, mut baselines): (Table, Table) = Default::default();
     for _ in 0..reps {
         for (column, k) in KS.into_iter().enumerate() {
-            floors.entry((0, column)).or_default().push(floor::calls(k, seconds));
+            baselines.entry((0, column)).or_default().push(baseline::calls(k, seconds));
             for (row, (_, make)) in rows.iter().enumerate() {
                 let chain = make(Chain { k, seconds, ..Chain::default() });
                 figures.entry((row, column)).or_default().push(chain.run().rate);
             }
         }
-        floors.entry((1, 0)).or_default().push(floor::ring::<floor::Bare>(seconds));
-        floors.entry((2, 0)).or_default().push(floor::ring::<[u64; 2]>(seconds));
+        baselines.entry((1, 0)).or_default().push(baseline::ring::<baseline::Bare>(seconds));
+        baselines.entry((2, 0)).or_default().push(baseline::ring::<[u64; 2]>(seconds));
     }
     println!("\nSaturated throughput, M messages/s (worst max/min in brackets)\n");
     println!("{:<44} {:>14} {:>14} {:>14} {:>14}", "", "K=1", "K=2", "K=4", "K=8");
     let mut calls = [0.0; 4];
-    print!("{:<44}", "floor: a dynamic call a node, one thread");
+    print!("{:<44}", "baseline: a dynamic call a node, one thread");
     for (column, base) in calls.iter_mut().enumerate() {
-        let (middle, spread) = median(floors.remove(&(0, column)).unwrap_or_default());
+        let (middle, spread) = median(baselines.remove(&(0, column)).unwrap_or_default());
         *base = middle;
         print!(" {:>8.1} ({spread:.1})", middle / 1e6);
     }
@@ -92,14 +92,14 @@ fn throughput(reps: usize, seconds: f64) {
         println!();
     }
     for (row, name) in
-        [(1, "floor: one bare rtrb hop, 64 B, chunks of 64"), (2, "floor: one bare rtrb hop, 16 B, chunks of 64")]
+        [(1, "baseline: one bare rtrb hop, 64 B, chunks of 64"), (2, "baseline: one bare rtrb hop, 16 B, chunks of 64")]
     {
-        let (middle, spread) = median(floors.remove(&(row, 0)).unwrap_or_default());
+        let (middle, spread) = median(baselines.remove(&(row, 0)).unwrap_or_default());
         println!("{name:<44} {:>8.1} ({spread:.1})", middle / 1e6);
     }
-    println!("\nNs a node, from K=1 to K=8; ratio to the floor's dynamic call\n");
+    println!("\nNs a node, from K=1 to K=8; ratio to the baseline's dynamic call\n");
     let call = (1e9 / calls[3] - 1e9 / calls[0]) / 7.0;
-    println!("{:<44} {call:>8.2}", "floor: a dynamic call");
+    println!("{:<44} {call:>8.2}", "baseline: a dynamic call");
     for (row, (name, _)) in rows.iter().enumerate() {
         let node = (ns[&(row, 8)] - ns[&(row, 1)]) / 7.0;
         println!("{name:<44} {node:>8.2}   {:.2}x", node / call);
@@ -146,11 +146,11 @@ fn latency(reps: usize, seconds: f64) {
             );
         }
     }
-    let mut times = floor::ring_latency(if seconds < 0.2 { 10_000 } else { 1_000_000 });
+    let mut times = baseline::ring_latency(if seconds < 0.2 { 10_000 } else { 1_000_000 });
     times.sort_unstable();
     let at = |q: f64| times[((times.len() - 1) as f64 * q) as usize];
     println!(
-        "floor: one bare rtrb hop, both threads spinning: p50 {} ns, p99 {} ns, p99.9 {} ns",
+        "baseline: one bare rtrb hop, both threads spinning: p50 {} ns, p99 {} ns, p99.9 {} ns",
         at(0.5),
         at(0.99),
         at(0.999)

@@ -4,7 +4,7 @@
 //! `cargo bench -p limen-benches --bench hop [-- quick]`.
 
 use limen::policy::Telemetry;
-use limen_benches::{Chain, floor, host, median};
+use limen_benches::{Chain, baseline, host, median};
 
 fn main() {
     let quick = std::env::args().any(|a| a == "quick" || a == "--test");
@@ -19,8 +19,8 @@ fn main() {
     let mut rings = (Vec::new(), Vec::new());
     let mut rows = vec![[const { Vec::new() }; 4]; forms.len()];
     for _ in 0..reps {
-        rings.0.push(floor::ring::<floor::Bare>(seconds));
-        rings.1.push(floor::ring::<[u64; 2]>(seconds));
+        rings.0.push(baseline::ring::<baseline::Bare>(seconds));
+        rings.1.push(baseline::ring::<[u64; 2]>(seconds));
         for ((_, bytes), row) in forms.iter().zip(&mut rows) {
             // With a megabyte per slot, sixteen slots are enough, and fit into any machine.
             let capacity = bytes.filter(|b| *b >= 1 << 20).map(|_| 16);

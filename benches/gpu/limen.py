@@ -3,7 +3,7 @@ import json, os, re, subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-DOUBLE = "driver double, no GPU"
+STUB = "driver stub, no GPU"
 
 
 class Skip(Exception):
@@ -15,12 +15,12 @@ class Results:
 
     def __init__(self, folder, device):
         self.device, self.part, self.counts = device, "", {}
-        self.is_double = device == DOUBLE
+        self.is_stub = device == STUB
         self.lines, self.table = (open(folder / name, "w", buffering=1) for name in ("results.jsonl", "results.txt"))
 
     def say(self, text):
         for line in text.splitlines():
-            line = f"{DOUBLE}: {line}" if self.is_double else line
+            line = f"{STUB}: {line}" if self.is_stub else line
             print(line, flush=True)
             print(line, file=self.table)
 
@@ -35,9 +35,9 @@ class Results:
         self.add("", name, value, unit, note)
 
     def judge(self, name, holds, target, value=None, unit="", is_speed=False):
-        """A figure with a target. Speed is not judged on the double, which has none."""
-        if is_speed and self.is_double:
-            self.add("skipped", name, value, unit, f"target: {target}; the double has no speed")
+        """A figure with a target. Speed is not judged on the stub, which has none."""
+        if is_speed and self.is_stub:
+            self.add("skipped", name, value, unit, f"target: {target}; the stub has no speed")
         else:
             self.add("pass" if holds else "FAIL", name, value, unit, f"target: {target}")
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""The same chain in limen and in other engines, one configuration after the other in one sitting.
+"""The same chain in limen and in other engines, one configuration after the other in one session.
 
     peers.py build     builds every harness (Rust; GStreamer's where pkg-config finds gstreamer-1.0)
-    peers.py run       one sitting, appended to results/<time>.jsonl
-    peers.py table     the newest sitting as Markdown; or of the files named
+    peers.py run       one session, appended to results/<time>.jsonl
+    peers.py table     the newest session as Markdown; or of the files named
 
 A source sends messages through K pass-through nodes to a sink that reads stamp and number; 64 bytes, and 1 MiB by handle.
 Saturated, and paced open loop at 1 and 10 kHz. REPS (3), SECS (1, saturated), SECS_10K (2), SECS_1K (3) and ONLY (engines, comma
 separated) come from the environment. Figures are medians over repetitions, the worst max/min beside them. While a run is measured
 the rest of the machine is watched: one that was disturbed by more than a seventh of a core is repeated twice, then marked and kept
-out of the table. A harness that fails, or that loses a message, ends the sitting.
+out of the table. A harness that fails, or that loses a message, ends the session.
 """
 import collections, glob, json, os, platform, resource, statistics, subprocess, sys, tempfile, time
 
@@ -162,7 +162,7 @@ def host():
     return f"{len(os.sched_getaffinity(0))} cores, {cpu}, Linux {platform.release()}, SCHED_OTHER, governor {governor}"
 
 
-def sitting():
+def session():
     os.makedirs(f"{HERE}/results", exist_ok=True)
     path = f"{HERE}/results/{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
     with open(path, "w") as out, tempfile.TemporaryDirectory() as folder:
@@ -236,7 +236,7 @@ def main():
     if verb == "build":
         build()
     elif verb == "run":
-        sitting()
+        session()
     elif verb == "table":
         table(sys.argv[2:] or sorted(glob.glob(f"{HERE}/results/*.jsonl"))[-1:])
     else:

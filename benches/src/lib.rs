@@ -19,8 +19,8 @@ use serde::Deserialize;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+pub mod baseline;
 mod by_hand;
-pub mod floor;
 
 pub use by_hand::ByHand;
 

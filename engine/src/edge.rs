@@ -20,7 +20,7 @@ mod tx;
 
 use crate::base::policy::EdgePolicy;
 use admission::Lanes;
-pub(crate) use local::{Buffers, Local, local};
+pub(crate) use local::{EdgeBuffers, Local, local};
 pub(crate) use outer::{OuterParams, OuterRx, OuterTx, outer};
 pub(crate) use rx::{Remains, Rx};
 pub(crate) use tap::TapTx;
@@ -87,7 +87,7 @@ const FAILED: u8 = 2;
 
 /// State shared by both ends of an edge and the report.
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
+pub(crate) struct EdgeShared {
     pub(crate) producer: Padded<Half>,
     pub(crate) consumer: Padded<Half>,
     state: AtomicU8,
@@ -95,7 +95,7 @@ pub(crate) struct Shared {
     producer_waits: AtomicBool,
 }
 
-impl Shared {
+impl EdgeShared {
     /// Marks the end of the producer.
     fn close(&self, failed: bool) {
         // Release: a reader that sees the edge closed sees everything sent before.
@@ -178,7 +178,7 @@ pub(crate) struct Params {
     pub(crate) emits: usize,
     /// Capacity of a local edge's swapped buffers: the edge's capacity, or one burst if that is more.
     pub(crate) buffer: usize,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<EdgeShared>,
     pub(crate) producer_bell: Arc<Bell>,
     pub(crate) consumer_bell: Arc<Bell>,
     /// The edge's policy from the graph file.
@@ -194,7 +194,7 @@ pub(crate) type Pair<E> = (Box<E>, Box<E>);
 #[derive(Clone, Copy)]
 pub(crate) struct Connect {
     /// For both ends on the calling thread: [`Tx`] and [`Rx`].
-    pub(crate) local: fn(&Params, &mut Buffers) -> Pair<dyn Any>,
+    pub(crate) local: fn(&Params, &mut EdgeBuffers) -> Pair<dyn Any>,
     /// For ends that move to their threads: [`CrossTx`] and [`CrossRx`].
     pub(crate) crossing: fn(&Params) -> Pair<dyn Any + Send>,
 }
@@ -299,7 +299,7 @@ mod loom_tests {
     #[test]
     fn loom_closed_then_empty_misses_nothing() {
         loom::model(|| {
-            let edge = Arc::new((Shared::default(), AtomicU32::new(0)));
+            let edge = Arc::new((EdgeShared::default(), AtomicU32::new(0)));
             let producer = {
                 let edge = edge.clone();
                 thread::spawn(move || {
@@ -328,7 +328,7 @@ mod loom_tests {
     fn loom_a_dead_consumer_releases_a_waiting_producer() {
         loom::model(|| {
             let (sent, taken) = (AtomicU32::new(0), AtomicU32::new(0));
-            let edge = Arc::new((Shared::default(), Bell::default(), sent, taken));
+            let edge = Arc::new((EdgeShared::default(), Bell::default(), sent, taken));
             edge.1.set_sleeper();
             let consumer = {
                 let edge = edge.clone();

@@ -12,7 +12,7 @@ mod outlier;
 mod sampler;
 pub(crate) mod span;
 
-pub(crate) use buckets::{Buckets, Part, histogram_bytes};
+pub(crate) use buckets::{Buckets, PathPart, histogram_bytes};
 pub(crate) use copying::{Copies, Copying, copied_words, copy_bytes};
 pub use counts::Counts;
 pub(crate) use meter::Meter;

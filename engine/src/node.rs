@@ -26,12 +26,12 @@ pub use crate::port::output::{Outputs, Port, PortList};
 pub use crate::port::room::{Next, Room};
 pub use crate::port::{Inputs, Many, MessageSet, PortType, Taken};
 pub use extensions::Extensions;
-pub use live::{ClockSteps, Connection, DiscardCounter, IncidentCounter, LossCounter};
+pub use live::{ClockSteps, ConnectionStatus, DiscardCounter, IncidentCounter, LossCounter};
 pub use metrics::Metrics;
 pub use one_to_one::{InPlace, OneToOne};
 pub use planning::{Building, Connected, Planning};
 pub use ports::{Claim, Cost, InPort, OutPort, Ports, Setting};
-pub use statistics::{EdgeStats, NodeStats, PathStats, RunStats, Statistics, Window};
+pub use statistics::{EdgeStats, NodeStats, PathStats, RunStats, Statistics, StatisticsWindow};
 
 /// The items most nodes need: `use limen::node::prelude::*;`.
 pub mod prelude {

@@ -1,8 +1,8 @@
 //! What goes wrong inside nodes and on paths is seen while the graph runs: in events and statistics, with the report's numbers.
 
 use limen::node::{
-    Building, Connected, Connection, DiscardCounter, Emit, IncidentCounter, LossCounter, Metrics, Node, NodeError,
-    NodeStats, PlanErrors, Planning, Ports, Transform,
+    Building, Connected, ConnectionStatus, DiscardCounter, Emit, IncidentCounter, LossCounter, Metrics, Node,
+    NodeError, NodeStats, PlanErrors, Planning, Ports, Transform,
 };
 use limen::{Clock, Driven, Event, EventKind, Message, Plan, SimulatedClock, Spec, Tensor, Time};
 use std::time::Duration;
@@ -33,7 +33,7 @@ struct Lossy {
     no_room: LossCounter,
     silenced: DiscardCounter,
     missing: IncidentCounter,
-    connection: Connection,
+    connection: ConnectionStatus,
     seen: u64,
 }
 

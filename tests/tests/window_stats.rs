@@ -2,7 +2,7 @@
 
 use limen::message::Message;
 use limen::node::{Building, Connected, Node, NodeError, PlanErrors, Planning, Ports, RunStats, Sink, Statistics};
-use limen::run::{IntervalReport, Window};
+use limen::run::{IntervalReport, StatisticsWindow};
 use limen::{Clock, Plan, SimulatedClock, Spec, Tensor, Time, Turned};
 use limen_tests::{drive_on, plan, registry};
 use std::sync::Mutex;
@@ -66,7 +66,7 @@ fn a_window_counts_only_its_own_messages() {
         driven.stats();
         drive_on(&mut driven, &clock, clock.now() + 10_000_000);
         let stats = driven.stats();
-        let Window { within, count, p50, p99, max, .. } = stats[1].compute.unwrap();
+        let StatisticsWindow { within, count, p50, p99, max, .. } = stats[1].compute.unwrap();
         if second > 1 {
             assert!((1_050..1_150).contains(&within.as_millis()), "{second}: {within:?}");
             assert!((1_050..1_150).contains(&count), "{second}: {count}");

@@ -25,10 +25,10 @@ pub(crate) use socket::remove_own;
 pub use stats::{MonitorNode, MonitorStats, MonitorWorker};
 
 use crate::places;
-use connection::Connection;
+use connection::MonitorConnection;
 use limen::run::EdgeStats;
 use limen::{Plan, Running};
-use request::Request;
+use request::MonitorRequest;
 use socket::Socket;
 use stats::Peaks;
 use std::io;
@@ -68,7 +68,7 @@ const CLIENTS: usize = 32;
 #[derive(Debug)]
 pub struct Monitor {
     socket: Socket,
-    connections: Vec<Connection>,
+    connections: Vec<MonitorConnection>,
     stats: MonitorStats,
     peaks: Peaks,
 }
@@ -99,11 +99,11 @@ impl Monitor {
     /// Takes the requests that have arrived. Returns whether any needs the queue depth of the
     /// edges.
     pub(crate) fn read(&mut self) -> bool {
-        self.connections.retain_mut(Connection::read);
+        self.connections.retain_mut(MonitorConnection::read);
         // More than can be taken at once wait in the kernel.
         for _ in 0..2 * CLIENTS {
             let Some(stream) = self.socket.accept() else { break };
-            let mut connection = Connection::new(stream);
+            let mut connection = MonitorConnection::new(stream);
             if connection.read() {
                 places::seat(&mut self.connections, connection, CLIENTS);
             }
@@ -123,18 +123,18 @@ impl Monitor {
         for connection in &mut self.connections {
             while let Some(request) = connection.next() {
                 let answer = match request {
-                    Ok(Request::Stats {}) => {
+                    Ok(MonitorRequest::Stats {}) => {
                         let text = || {
                             self.stats.look(running, edges, &self.peaks);
                             request::accepted_with(&self.stats)
                         };
                         text_of_all.get_or_insert_with(text).clone()
                     }
-                    Ok(Request::Set { node, name, value }) => match running.set(&node, &name, value) {
+                    Ok(MonitorRequest::Set { node, name, value }) => match running.set(&node, &name, value) {
                         Ok(()) => request::accepted(),
                         Err(error) => request::refused(&error.to_string()),
                     },
-                    Ok(Request::Stop {}) => {
+                    Ok(MonitorRequest::Stop {}) => {
                         running.stopper().stop();
                         request::accepted()
                     }

@@ -8,7 +8,7 @@ mod history;
 use crate::dump::run_info::RunInfo;
 use crate::dump::write_file;
 use crate::old_names;
-use crate::picture::outline::Outline;
+use crate::picture::outline::PlanOutline;
 use crate::report::summary::Summary;
 use crate::text::escape::plain_json;
 use history::History;
@@ -89,14 +89,14 @@ impl BaseReport {
 /// ```
 #[derive(Debug)]
 pub struct ReportPage {
-    outline: Outline,
+    outline: PlanOutline,
     history: History,
 }
 
 impl ReportPage {
     /// Begins the page of a plan that is about to run.
     pub fn new(plan: &Plan) -> Self {
-        let outline = Outline::new(plan);
+        let outline = PlanOutline::new(plan);
         let threads = plan.workers().iter().map(|worker| worker.name.clone());
         let history = History::new(plan.edges().len(), plan.nodes().len(), plan.paths().len(), threads);
         ReportPage { outline, history }

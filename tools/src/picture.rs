@@ -12,7 +12,7 @@ use limen::run::EdgeStats;
 use limen::unit::show_ns;
 use limen::{Plan, Report};
 use load::{NodeLoad, loads};
-use outline::Outline;
+use outline::PlanOutline;
 
 /// A picture of a graph: its nodes in groups by thread, and its edges. Of a run also which nodes their threads spent their time in, how
 /// many messages passed each edge, its peak depth, and what was lost.
@@ -37,7 +37,7 @@ use outline::Outline;
 #[derive(Clone, Debug)]
 pub struct Picture {
     graph: String,
-    outline: Outline,
+    outline: PlanOutline,
     threads: Vec<Thread>,
     edges: Vec<Edge>,
     /// What the nodes did; empty before the run has ended.
@@ -96,7 +96,7 @@ impl Picture {
         };
         Picture {
             graph: plan.graph().to_string(),
-            outline: Outline::new(plan),
+            outline: PlanOutline::new(plan),
             threads: plan.workers().iter().map(thread).collect(),
             edges: plan.edges().iter().map(edge).collect(),
             loads: Vec::new(),
@@ -160,7 +160,7 @@ impl Picture {
     }
 
     /// What went wrong at a node.
-    fn trouble(&self, node: usize) -> Option<String> {
+    fn problem(&self, node: usize) -> Option<String> {
         let load = self.loads.get(node)?;
         let failed = (load.failed > 0).then(|| format!("{} failed", load.failed));
         let lost = load.lost.iter().map(|lost| format!("lost {lost}"));

@@ -314,7 +314,7 @@ impl Profile {
 }
 
 /// A profile that is being read.
-struct Reading<'a> {
+struct ProfileReader<'a> {
     profile: &'a mut Profile,
     /// The index of each tag's series.
     index: HashMap<String, usize>,
@@ -324,9 +324,9 @@ struct Reading<'a> {
 /// The most histograms of a file.
 const MAX_SERIES: usize = 10_000;
 
-impl<'a> Reading<'a> {
+impl<'a> ProfileReader<'a> {
     fn new(profile: &'a mut Profile) -> Self {
-        Reading { profile, index: HashMap::new(), counts: 0 }
+        ProfileReader { profile, index: HashMap::new(), counts: 0 }
     }
 
     /// Adds an interval.

@@ -8,7 +8,7 @@ mod packet;
 
 use limen::files::{NamedOutput, Part};
 use limen::report::Term;
-use limen::run::{EdgeStats, Span, SpanKind, Spans};
+use limen::run::{EdgeStats, SpanKind, Spans, TraceSpan};
 use limen::text::is_terminal_control;
 use limen::{Event, Plan};
 use packet::{
@@ -223,7 +223,7 @@ impl TraceFile {
         self.packet(Packet { timestamp, timestamp_clock_id, track_event: Some(event), ..Packet::default() })
     }
 
-    fn span(&mut self, span: &Span, moments: &mut Vec<Moment>) -> io::Result<()> {
+    fn span(&mut self, span: &TraceSpan, moments: &mut Vec<Moment>) -> io::Result<()> {
         let (begin, end) = (span.begin.0, span.end.0.max(span.begin.0 + 1));
         let worker = WORKERS + span.worker as u64;
         match span.kind {

@@ -1,4 +1,4 @@
-//! `backend: cuda` from a user's point of view, on the driver double. The lane `cuda` sets `LIMEN_CUDA_DOUBLE` to its folder, with builds of
+//! `backend: cuda` from a user's point of view, on the driver stub. The lane `cuda` sets `LIMEN_CUDA_STUB` to its folder, with builds of
 //! it that lack something. Without the variable, these tests do nothing.
 
 use crate::program::{Folder, Ran, says};
@@ -20,9 +20,9 @@ nodes:
   nothing: { kind: 'null', from: steps }
 ";
 
-/// The folder of the double, if the environment names it.
-fn double() -> Option<PathBuf> {
-    std::env::var_os("LIMEN_CUDA_DOUBLE").map(PathBuf::from).filter(|path| path.is_dir())
+/// The folder of the stub, if the environment names it.
+fn stub() -> Option<PathBuf> {
+    std::env::var_os("LIMEN_CUDA_STUB").map(PathBuf::from).filter(|path| path.is_dir())
 }
 
 /// Runs the program with the libraries of a folder.
@@ -30,38 +30,37 @@ fn run(folder: &Folder, words: &str, libraries: &Path, switches: &[(&str, &str)]
     let mut command = folder.command(words);
     command.env("LD_LIBRARY_PATH", libraries);
     for (switch, value) in switches {
-        command.env(format!("CUDA_DOUBLE_{switch}"), value);
+        command.env(format!("CUDA_STUB_{switch}"), value);
     }
     Ran::from(command.output().unwrap())
 }
 
 #[test]
 fn a_gpu_is_chosen_by_its_number_or_name() {
-    let Some(double) = double() else { return };
+    let Some(stub) = stub() else { return };
     let folder = Folder::with("cuda-gpu", GRAPH);
     let two = [("DEVICES", "2")];
-    let listed = run(&folder, "doctor", &double, &two);
-    says(&listed, 0, &["CUDA: 0, driver double", "CUDA: 1, driver double"]);
-    for gpu in ["0", "1", "DOUBLE"] {
-        says(&run(&folder, &format!("graph.yaml --gpu {gpu} --fail-on lost>0"), &double, &two), 0, &["20 messages"]);
+    let listed = run(&folder, "doctor", &stub, &two);
+    says(&listed, 0, &["CUDA: 0, driver stub", "CUDA: 1, driver stub"]);
+    for gpu in ["0", "1", "STUB"] {
+        says(&run(&folder, &format!("graph.yaml --gpu {gpu} --fail-on lost>0"), &stub, &two), 0, &["20 messages"]);
     }
-    for (gpu, parts) in [
-        ("2", ["there is no GPU `2` (`--gpu`)", "0 is `driver double"]),
-        ("radeon", ["no GPU `radeon`", "1 is `driver"]),
-    ] {
-        says(&run(&folder, &format!("check graph.yaml --gpu {gpu}"), &double, &two), 2, &parts);
+    for (gpu, parts) in
+        [("2", ["there is no GPU `2` (`--gpu`)", "0 is `driver stub"]), ("radeon", ["no GPU `radeon`", "1 is `driver"])]
+    {
+        says(&run(&folder, &format!("check graph.yaml --gpu {gpu}"), &stub, &two), 2, &parts);
     }
 }
 
 #[test]
 fn what_is_missing_is_named_and_where_it_comes_from() {
-    let Some(double) = double() else { return };
+    let Some(stub) = stub() else { return };
     let folder = Folder::with("cuda-missing", GRAPH);
     let libraries = |name: &str, files: &[(&str, &str)]| {
         let made = folder.0.join(name);
         fs::create_dir_all(&made).unwrap();
         for (from, file) in files {
-            symlink(double.join(from).join(file), made.join(file)).unwrap();
+            symlink(stub.join(from).join(file), made.join(file)).unwrap();
         }
         made
     };
@@ -88,8 +87,8 @@ fn what_is_missing_is_named_and_where_it_comes_from() {
         (&no_compiler, &[], &["NVRTC (`libnvrtc.so`) is not found", "pip install nvidia-cuda-nvrtc"]),
         (&no_launch, &[], &["has no function `cuLaunchKernel`", "too old"]),
         (&no_cubin, &[], &["has no function `nvrtcGetCUBIN`", "too old"]),
-        (&double, &[("DEVICES", "0")], &["NVIDIA's driver finds no GPU"]),
-        (&double, &[("ARCH", "30")], &["makes no code for this GPU (sm_30)", "an older GPU needs an earlier version"]),
+        (&stub, &[("DEVICES", "0")], &["NVIDIA's driver finds no GPU"]),
+        (&stub, &[("ARCH", "30")], &["makes no code for this GPU (sm_30)", "an older GPU needs an earlier version"]),
     ] {
         let doctor = run(&folder, "doctor", libraries, switches);
         assert_eq!(doctor.code, Some(0), "{}", doctor.err);
@@ -101,7 +100,7 @@ fn what_is_missing_is_named_and_where_it_comes_from() {
 
 #[test]
 fn products_in_tf32_need_a_gpu_and_a_library_that_have_them() {
-    let Some(double) = double() else { return };
+    let Some(stub) = stub() else { return };
     let graph = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs/digits/graph.yaml");
     let graph = graph.display();
     let folder = Folder::with("cuda-tf32", "");
@@ -109,11 +108,11 @@ fn products_in_tf32_need_a_gpu_and_a_library_that_have_them() {
     fs::create_dir(&plain).unwrap();
     ["libcuda.so.1", "libnvrtc.so.12", "kernel"]
         .iter()
-        .for_each(|file| symlink(double.join(file), plain.join(file)).unwrap());
+        .for_each(|file| symlink(stub.join(file), plain.join(file)).unwrap());
     let set = "--set nodes.digit.config.backend=cuda --set nodes.digit.config.precision=tf32";
     for (libraries, arch, code, parts) in [
-        (&double, "90", 0, &[][..]),
-        (&double, "75", 2, &["has no TF32, which begins with sm_80"]),
+        (&stub, "90", 0, &[][..]),
+        (&stub, "75", 2, &["has no TF32, which begins with sm_80"]),
         (&plain, "90", 2, &["has no products in TF32", "libcublasLt.so", "is not found"]),
     ] {
         let switches = [("ARCH", arch), ("CHECK", "0")];
@@ -124,7 +123,7 @@ fn products_in_tf32_need_a_gpu_and_a_library_that_have_them() {
 /// Without memory for large batches, the calls are made in parts, with the same labels; without memory for one item, nothing starts.
 #[test]
 fn a_batch_without_memory_is_called_in_parts() {
-    let Some(double) = double() else { return };
+    let Some(stub) = stub() else { return };
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs/digits/digits.onnx");
     let graph = "
 version: 1
@@ -137,7 +136,7 @@ nodes:
     let folder = Folder::with("cuda-memory", graph);
     fs::copy(model, folder.0.join("digits.onnx")).unwrap();
     let labels = |memory: &str, is_halved: bool| {
-        let ran = run(&folder, "graph.yaml --fail-on lost>0", &double, &[("MEMORY", memory), ("CHECK", "0")]);
+        let ran = run(&folder, "graph.yaml --fail-on lost>0", &stub, &[("MEMORY", memory), ("CHECK", "0")]);
         says(&ran, 0, &["m: batches 2"]);
         assert_eq!(ran.out.contains("halved_calls"), is_halved, "{}", ran.out);
         fs::read_to_string(folder.0.join("out/labels.csv")).unwrap()
@@ -145,7 +144,7 @@ nodes:
     let plenty = labels("4000000000", false);
     assert_eq!(plenty.lines().count(), 129);
     assert_eq!(labels("1000000", true), plenty);
-    let none = run(&folder, "check graph.yaml", &double, &[("MEMORY", "100000"), ("CHECK", "0")]);
+    let none = run(&folder, "check graph.yaml", &stub, &[("MEMORY", "100000"), ("CHECK", "0")]);
     says(&none, 2, &["the device has no memory left", "CUDA_ERROR_OUT_OF_MEMORY"]);
 }
 
@@ -187,10 +186,10 @@ nodes:
 /// own, which is started again, and one message is lost.
 #[test]
 fn a_process_of_its_own_is_started_again() {
-    let Some(double) = double() else { return };
+    let Some(stub) = stub() else { return };
     let folder = with_faults("cuda-isolated", "x[0] == 5.0f");
     let ran = |isolation: &str| {
-        run(&folder, &format!("graph.yaml --allow-kernels --set run.isolation={isolation}"), &double, &[])
+        run(&folder, &format!("graph.yaml --allow-kernels --set run.isolation={isolation}"), &stub, &[])
     };
     let fault = "CUDA_ERROR_ILLEGAL_ADDRESS (700)";
     says(&ran("none"), 0, &["b: messages 5", "c: messages 40", fault, "accounting: balanced"]);
@@ -200,14 +199,14 @@ fn a_process_of_its_own_is_started_again() {
     assert!((30..40).contains(&arrived(&apart)), "{}", apart.out);
     // Not for ever: three times in a minute.
     let folder = with_faults("cuda-isolated-often", "x[0] > 5.0f");
-    let often = run(&folder, "graph.yaml --allow-kernels --set run.isolation=process", &double, &[]);
+    let often = run(&folder, "graph.yaml --allow-kernels --set run.isolation=process", &stub, &[]);
     says(
         &often,
         0,
         &["b: messages 6", "c: messages 40", "lost again after it was rebuilt 3 times", "accounting: balanced"],
     );
     let stopped = "graph.yaml --allow-kernels --set run.isolation=process --set nodes.k.on_error=stop";
-    says(&run(&folder, stopped, &double, &[]), 1, &["b: messages 6", fault, "accounting: balanced"]);
+    says(&run(&folder, stopped, &stub, &[]), 1, &["b: messages 6", fault, "accounting: balanced"]);
 }
 
 /// How many messages have arrived at `b`.
@@ -239,13 +238,13 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// Whatever ends the process of a device, what it was doing is lost, and it is started again.
 #[test]
 fn a_process_that_is_killed_is_started_again() {
-    let Some(double) = double() else { return };
+    let Some(stub) = stub() else { return };
     let folder = with_faults("cuda-killed", "false");
     for signal in [Signal::SIGKILL, Signal::SIGSEGV] {
         let words = "graph.yaml --allow-kernels --set run.isolation=process --set nodes.a.config.count=100 \
                      --set nodes.c.kind=csv --set nodes.c.config.path=out/c.csv";
         let mut command = folder.command(words);
-        command.env("LD_LIBRARY_PATH", &double).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.env("LD_LIBRARY_PATH", &stub).stdout(Stdio::piped()).stderr(Stdio::piped());
         let program = command.spawn().unwrap();
         let process = process_of(program.id());
         // Its sinks open their files when it begins to run.
@@ -268,7 +267,7 @@ fn a_process_that_is_killed_is_started_again() {
 /// A kernel that never ends holds the process of its device, which is ended instead.
 #[test]
 fn a_process_with_an_endless_kernel_is_ended() {
-    let Some(double) = double() else { return };
+    let Some(stub) = stub() else { return };
     let folder = with_faults("cuda-endless", "false");
     let endless = "extern \"C\" __global__ void add(const float *x, float *y) {
     volatile float number = x[threadIdx.x];
@@ -278,16 +277,16 @@ fn a_process_with_an_endless_kernel_is_ended() {
 ";
     fs::write(folder.0.join("k.cu"), endless).unwrap();
     let words = "graph.yaml --allow-kernels --set run.isolation=process --set nodes.k.config.time_limit=100ms";
-    // The double would give it up by itself.
+    // The stub would give it up by itself.
     let patient = [("CHECK", "0"), ("SECONDS", "100"), ("STEPS", "1000000000000")];
-    let ran = run(&folder, words, &double, &patient);
+    let ran = run(&folder, words, &stub, &patient);
     says(&ran, 0, &["c: messages 40", "its process did not end a call in 100ms", "accounting: balanced"]);
     assert!((30..40).contains(&arrived(&ran)), "{}", ran.out);
 }
 
 #[test]
 fn models_give_the_same_in_a_process_of_its_own() {
-    let Some(double) = double() else { return };
+    let Some(stub) = stub() else { return };
     let graph = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../graphs/{name}/graph.yaml"));
     let folder = Folder::with("cuda-isolated-models", "");
     let set = "--set run.isolation=process --fail-on lost>0 --out out";
@@ -296,9 +295,9 @@ fn models_give_the_same_in_a_process_of_its_own() {
         "{} {set} --set nodes.digit.config.backend=cuda --set nodes.camera.config.repeat=1 --fail-on accuracy<0.97",
         graph("digits").display()
     );
-    says(&run(&folder, &digits, &double, &switches), 0, &["accuracy 1"]);
+    says(&run(&folder, &digits, &stub, &switches), 0, &["accuracy 1"]);
     let listen = format!("{} {set} --set nodes.ear.config.backend=cuda", graph("listen").display());
-    says(&run(&folder, &listen, &double, &switches), 0, &[]);
+    says(&run(&folder, &listen, &stub, &switches), 0, &[]);
     let columns = |path: &Path| {
         let text = fs::read_to_string(path).unwrap();
         text.lines().map(|line| line.split(',').take(2).collect::<Vec<_>>().join(",")).collect::<Vec<_>>()
@@ -332,14 +331,14 @@ run: { stop: 120s }
 /// The device ends at one launch after the other, some of which are products of the library: the run ends, and says why.
 #[test]
 fn an_error_in_a_product_ends_the_run() {
-    let Some(double) = double() else { return };
+    let Some(stub) = stub() else { return };
     let folder = with_products("cuda-product");
-    says(&run(&folder, "graph.yaml --frames 5 --fail-on lost>0", &double, &[]), 0, &["5 messages"]);
+    says(&run(&folder, "graph.yaml --frames 5 --fail-on lost>0", &stub, &[]), 0, &["5 messages"]);
     for (fault, n) in ["700@launch", "719@launch"].into_iter().flat_map(|fault| (1..15).map(move |n| (fault, n))) {
         let fault = format!("{fault}:{n}");
         // Within the trial, within planning, or within the run.
         for words in ["graph.yaml --frames 100", "graph.yaml --frames 100 --model-limits none"] {
-            let ran = run(&folder, words, &double, &[("FAULT", &fault)]);
+            let ran = run(&folder, words, &stub, &[("FAULT", &fault)]);
             assert!(matches!(ran.code, Some(1 | 2)), "{fault}: {:?} {} {}", ran.code, ran.out, ran.err);
             assert!(ran.err.contains("CUDA_ERROR"), "{fault}: {} {}", ran.out, ran.err);
         }
@@ -350,9 +349,9 @@ fn an_error_in_a_product_ends_the_run() {
 #[cfg(feature = "wgpu")]
 #[test]
 fn messages_go_from_one_device_to_another_through_the_host() {
-    let Some(double) = double() else { return };
+    let Some(stub) = stub() else { return };
     let folder = Folder::with("cuda-wgpu", "");
-    if run(&folder, "doctor", &double, &[]).out.contains("GPU: none found") {
+    if run(&folder, "doctor", &stub, &[]).out.contains("GPU: none found") {
         return;
     }
     let labels = |name: &str, devices: [&str; 3]| {
@@ -373,7 +372,7 @@ nodes:
 "
         );
         fs::write(folder.0.join("graph.yaml"), graph).unwrap();
-        says(&run(&folder, "graph.yaml --allow-software --fail-on lost>0", &double, &[("CHECK", "0")]), 0, &[]);
+        says(&run(&folder, "graph.yaml --allow-software --fail-on lost>0", &stub, &[("CHECK", "0")]), 0, &[]);
         fs::read_to_string(folder.0.join(format!("{name}.csv"))).unwrap()
     };
     let host = labels("host", ["cpu", "cpu", "cpu"]);
@@ -385,13 +384,13 @@ nodes:
 
 #[test]
 fn calls_need_nothing_new_of_the_driver() {
-    let Some(double) = double() else { return };
+    let Some(stub) = stub() else { return };
     let folder = with_products("cuda-growth");
     let counts = |frames: u32| {
         let file = folder.0.join(format!("counts-{frames}"));
         let switches = [("REPORT", file.to_str().unwrap()), ("CHECK", "0")];
         let words = format!("graph.yaml --model-limits none --frames {frames} --fail-on lost>0");
-        says(&run(&folder, &words, &double, &switches), 0, &[]);
+        says(&run(&folder, &words, &stub, &switches), 0, &[]);
         // A line for each process that has loaded the libraries; the program ends last.
         let lines = fs::read_to_string(&file).unwrap();
         let counts: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();

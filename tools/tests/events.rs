@@ -6,9 +6,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
 /// Eighty calls that fail within a second, and a node that hangs from its third message on.
-const TROUBLED: &str = "
+const FAILING: &str = "
 version: 1
-graph: troubled
+graph: failing
 nodes:
   ticks: { kind: synthetic, core: 0, config: { pattern: counter, count: 80, rate: 100Hz } }
   fails: { kind: pass, core: 0, from: ticks, on_error: skip, fault: { error_every: 1 } }
@@ -23,7 +23,7 @@ run: { watchdog: 100ms, stop: 100ms }
 #[test]
 fn failures_and_hangs_are_printed_during_the_run() {
     for format in ["text", "json"] {
-        let folder = Folder::with(&format!("events-{format}"), TROUBLED);
+        let folder = Folder::with(&format!("events-{format}"), FAILING);
         let mut command = folder.command(&format!("graph.yaml --log-format {format}"));
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut err = BufReader::new(child.stderr.take().unwrap());

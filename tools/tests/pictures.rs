@@ -24,7 +24,7 @@ fn pictures_of_a_run_show_loads_and_losses() {
             "g.dot",
             ["\"cam\" -> \"slow\" [label=", "300 sent", "full_oldest\"", "style=\"bold,dashed\", color=\"#c62828\""],
         ),
-        ("g.svg", ["class=\"edge lossy lost\"", "class=\"heat trouble\"", "full_oldest</text>", "CPU "]),
+        ("g.svg", ["class=\"edge lossy lost\"", "class=\"heat failed\"", "full_oldest</text>", "CPU "]),
         ("g.mmd", ["-.->|\"300 sent<br>", "full_oldest\"|", "linkStyle 0 stroke", "subgraph t0[\""]),
     ] {
         let text = read(name);

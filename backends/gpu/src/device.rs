@@ -21,8 +21,8 @@ mod mock;
 mod shared;
 mod waiter;
 
-pub(crate) use api::{Api, EventState, Fault};
-pub(crate) use call::{Calls, Enqueue};
+pub(crate) use api::{Api, DeviceFault, EventState};
+pub(crate) use call::{Enqueue, SessionCalls};
 pub(crate) use choice::SharedDevices;
 pub(crate) use memory::buffer_of;
 #[cfg(feature = "mock-device")]

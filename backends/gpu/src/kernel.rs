@@ -11,4 +11,4 @@ pub use config::{ArgumentNumber, KernelArgument, KernelConfig, KernelNumber, Ker
 pub use expression::Expression;
 pub(crate) use expression::Symbols;
 #[cfg(feature = "wgpu")]
-pub(crate) use interface::{Constant, Interface, Variable};
+pub(crate) use interface::{Interface, OverrideConstant, Variable};

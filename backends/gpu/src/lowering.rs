@@ -32,7 +32,7 @@ mod value;
 pub(crate) use convolution::{Convolution, Images};
 #[cfg(test)]
 pub(crate) use interpret::interpret;
-pub(crate) use kernel::{Axis, BOX, Binary, Expr, Fold, How, Kernel, Number, Read, Scalar, Suppression, Unary};
+pub(crate) use kernel::{ArrayRead, Axis, BOX, Binary, Expr, Fold, How, Kernel, Number, Scalar, Suppression, Unary};
 pub(crate) use model::lower;
 #[cfg(feature = "cuda")]
 pub(crate) use product::{Matrix, Product};
@@ -41,6 +41,6 @@ pub(crate) use program::Array;
 pub(crate) use program::{Half, Program, Source, Storage};
 #[cfg(feature = "cuda")]
 pub(crate) use routine::Routine;
-pub(crate) use shader::{Arguments, Dialect, Entry, Place, Shader, Width, shader};
-pub(crate) use stock::{Steps, Taps};
-pub(crate) use value::Value;
+pub(crate) use shader::{Dialect, EntryPoint, KernelArguments, Shader, ShaderPlace, Width, shader};
+pub(crate) use stock::{ProgramSteps, Taps};
+pub(crate) use value::StridedValue;

@@ -5,6 +5,6 @@ mod calibration;
 mod entry;
 
 pub(crate) use calibration::{Calibration, Measured};
-pub use entry::{Compiled, Kept, Key, read_private, write_private};
+pub use entry::{CacheKey, Compiled, Kept, read_private, write_private};
 #[allow(unused_imports, reason = "each runtime uses some")]
-pub(crate) use entry::{Found, MAX_BYTES, read, room, write};
+pub(crate) use entry::{CacheLookup, MAX_BYTES, read, room, write};

@@ -48,11 +48,11 @@ mod weights;
 #[doc(hidden)]
 pub mod internal {
     #[cfg(feature = "tract")]
-    pub use crate::backend::tract::{Given, Quantize, WideSum};
+    pub use crate::backend::tract::{Given, QuantizeOperator, WideSum};
     pub use crate::base::{
         chosen, elements, is_serving, nvidia_gpus, refuse_remote, set_nvidia_gpus, sha256, this_program,
     };
-    pub use crate::cache::{Kept, Key, read_private, write_private};
+    pub use crate::cache::{CacheKey, Kept, read_private, write_private};
     pub use crate::onnx::{NARROWS_CONSTANTS, NARROWS_FLOATS, computes_doubles};
 }
 
@@ -63,12 +63,12 @@ pub use inspect::{Binding, Inspection, Stored, inspect};
 pub use kind::{Activation, InferKind, LayerConfig, LayersNode, MlpConfig, PlannedLayers};
 pub use onnx::OnnxModel;
 pub use plan::{
-    BatchDim, Config, ConstantConfig, Dispatch, Guard, Load, MaxConfig, OrtDevice, RegisterRuntime, Require,
+    BatchDim, ConstantConfig, Dispatch, Guard, InferConfig, Load, MaxConfig, OrtDevice, RegisterRuntime, Require,
     RequireMemory, Runtimes, ShadowConfig, StateConfig, VerifyConfig,
 };
 pub use record::{RecordRequest, RecordedCase, record_case};
 pub use verify::{Case, CaseError, Tolerance};
-pub use weights::{Encoding, Quantize, Quantized, Slice, WeightConfig, WeightTransform, Weights};
+pub use weights::{Encoding, Quantize, Quantized, WeightConfig, WeightSlice, WeightTransform, Weights};
 
 /// Adds the kinds that run models: `Registry::new().with(limen_infer::register)`.
 pub fn register(registry: limen::Registry) -> limen::Registry {

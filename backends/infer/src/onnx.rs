@@ -57,7 +57,7 @@ mod wrong;
 pub use artifact::Artifact;
 pub(crate) use artifact::UncheckedModel;
 pub(crate) use compare::{Compared, Comparison, compare};
-pub use constant::Constant;
+pub use constant::ConstantInput;
 pub(crate) use constant::Constants;
 pub use contents::{External, Op, Weight};
 pub use data_file::DataFile;

@@ -21,9 +21,9 @@ mod verdict;
 
 pub(crate) use backend_name::{AUTO, MOCK};
 pub(crate) use choose::choose;
-pub(crate) use config::Recorded;
+pub(crate) use config::RecordedModel;
 pub use config::{
-    BatchDim, Config, Guard, Load, MaxConfig, Require, RequireMemory, ShadowConfig, StateConfig, VerifyConfig,
+    BatchDim, Guard, InferConfig, Load, MaxConfig, Require, RequireMemory, ShadowConfig, StateConfig, VerifyConfig,
 };
 pub use constant::ConstantConfig;
 pub use dispatch::Dispatch;

@@ -57,7 +57,7 @@ mod on_ort {
     use super::{BackendOptions, RecordRequest, RecordedCase};
     use crate::backend::{Ort, OrtRuntime};
     use crate::base::{Access, caught};
-    use crate::onnx::{Constant, ModelState, OnnxLane, OnnxModel, Runtime};
+    use crate::onnx::{ConstantInput, ModelState, OnnxLane, OnnxModel, Runtime};
     use limen::backend::{Backend, BackendError, BatchMut, BatchRef, Prepared, Session, TensorSpec};
     use limen::message::{DType, Dim};
     use std::collections::BTreeMap;
@@ -121,7 +121,7 @@ mod on_ort {
             batch_dim: None,
         };
         let constant =
-            |(port, value): (&String, &f64)| (port.clone(), Constant { shape: Vec::new(), values: vec![*value] });
+            |(port, value): (&String, &f64)| (port.clone(), ConstantInput { shape: Vec::new(), values: vec![*value] });
         let model = OnnxModel {
             path: path.to_path_buf(),
             shapes: request.shapes.iter().map(fixed).collect(),

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// The result of a trial: the result of each step, and the checksums of the files it read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct TrialRecord {
     pub(crate) steps: BTreeMap<String, Value>,
     /// The SHA-256 of the model's file, under the empty name, and of each file of weights.
     pub(crate) sums: BTreeMap<String, String>,
@@ -18,7 +18,7 @@ pub(crate) struct Record {
     pub(crate) recorded: BTreeMap<String, String>,
 }
 
-impl Record {
+impl TrialRecord {
     /// Returns the reasons why runtimes could not run the model.
     pub(crate) fn failures(&self) -> impl Iterator<Item = &Value> {
         self.steps.iter().filter(|(step, _)| step.ends_with(FAILED)).map(|(_, why)| why)
@@ -41,7 +41,7 @@ pub(crate) enum TrialProgress<'a> {
 
 /// Runs, records or replays the steps of planning that run a model's code.
 #[derive(Default)]
-pub(crate) struct Steps {
+pub(crate) struct TrialSteps {
     mode: Mode,
     /// Runtimes that crashed a trial, each with the error message: they are not tried again.
     pub(crate) dead: Vec<(String, String)>,
@@ -55,24 +55,24 @@ enum Mode {
     #[default]
     Here,
     /// Results are recorded, and progress is reported to the function.
-    Recording(RefCell<Record>, fn(TrialProgress<'_>)),
+    Recording(RefCell<TrialRecord>, fn(TrialProgress<'_>)),
     /// Recorded results are returned instead of running the steps.
-    Replaying(Record),
+    Replaying(TrialRecord),
 }
 
-impl Steps {
+impl TrialSteps {
     pub(crate) fn recording(dead: Vec<(String, String)>, report: fn(TrialProgress<'_>)) -> Self {
-        Steps { mode: Mode::Recording(RefCell::default(), report), dead, ..Steps::default() }
+        TrialSteps { mode: Mode::Recording(RefCell::default(), report), dead, ..TrialSteps::default() }
     }
 
-    pub(crate) fn replaying(record: Record, dead: Vec<(String, String)>) -> Self {
-        Steps { mode: Mode::Replaying(record), dead, ..Steps::default() }
+    pub(crate) fn replaying(record: TrialRecord, dead: Vec<(String, String)>) -> Self {
+        TrialSteps { mode: Mode::Replaying(record), dead, ..TrialSteps::default() }
     }
 
-    pub(crate) fn into_record(self) -> Record {
+    pub(crate) fn into_record(self) -> TrialRecord {
         match self.mode {
             Mode::Recording(record, _) => record.into_inner(),
-            Mode::Here | Mode::Replaying(_) => Record::default(),
+            Mode::Here | Mode::Replaying(_) => TrialRecord::default(),
         }
     }
 
@@ -198,7 +198,7 @@ mod tests {
             let both = [(VERIFY_CASE, case), (TRIAL, trial)].into_iter();
             both.filter_map(|(field, case)| Some((field.to_string(), case?.digest()))).collect()
         };
-        let tried = Steps::recording(Vec::new(), |_| ());
+        let tried = TrialSteps::recording(Vec::new(), |_| ());
         tried.check_files(artifact.outline.sums(), 1, sums(Some(&case), Some(&case))).unwrap();
         let record = tried.into_record();
 
@@ -214,7 +214,7 @@ mod tests {
             (&artifact.outline, sums(Some(&case), None), Some("trial")),
             (&artifact.outline, sums(Some(&other), Some(&other)), Some("verify.case")),
         ] {
-            let steps = Steps::replaying(record.clone(), Vec::new());
+            let steps = TrialSteps::replaying(record.clone(), Vec::new());
             assert_eq!(steps.check_files(outline.sums(), 1, recorded).err(), changed);
             assert_eq!(steps.is_changed(), changed.is_some());
         }

@@ -17,4 +17,4 @@ pub(crate) use file::{FileTensor, read, tensors, whole};
 pub(crate) use npy::parse_npy;
 pub(crate) use npy::read_npz;
 pub use tensor::{Quantized, Weights};
-pub use transform::{Quantize, Slice, WeightTransform};
+pub use transform::{Quantize, WeightSlice, WeightTransform};

@@ -50,8 +50,8 @@ fn main() {
     let cpu = cpu_seconds() - before;
     let mode = if form == "handle" { "handle" } else { "inline" };
     let bench = if rate > 0.0 { "latency" } else { "throughput" };
-    let singly = if capacity == Some(1) { ", singly" } else { "" };
-    let policy = format!("{cores} core, {wait}, telemetry {}{singly}", text("telemetry", "auto"));
+    let single = if capacity == Some(1) { ", single messages" } else { "" };
+    let policy = format!("{cores} core, {wait}, telemetry {}{single}", text("telemetry", "auto"));
     print!(
         "{{\"bench\":\"{bench}\",\"engine\":\"limen\",\"k\":{k},\"payload\":{payload},\"rate\":{rate},\"mode\":\"{mode}\",\
          \"policy\":\"{policy}\",\"n\":{},\"msgs_per_s\":{:.1},\"cpu_pct\":{:.2},\"cpu_ns_per_msg\":{:.2},\"peak_kib\":{}",

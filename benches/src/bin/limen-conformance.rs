@@ -19,7 +19,9 @@ use half::f16;
 use limen::Folders;
 use limen::backend::{BatchRef, Ops};
 use limen::message::DType;
-use limen_infer::onnx::{Artifact, Call, CallInput, Constant, Deviation, Op, Precision, Provider, Runner, Runtime};
+use limen_infer::onnx::{
+    Artifact, Call, CallInput, ConstantInput, Deviation, Op, Precision, Provider, Runner, Runtime,
+};
 use limen_infer::{BackendOptions, WeightConfig, Weights};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -68,10 +70,10 @@ fn numbers(dtype: DType, bytes: &[u8]) -> Vec<f64> {
 const MAX_PARAMETER: usize = 16;
 
 /// The value of an input that may be a parameter: a few numbers, and not the first input.
-fn parameter(at: usize, array: &Weights) -> Option<Constant> {
+fn parameter(at: usize, array: &Weights) -> Option<ConstantInput> {
     let values = numbers(array.dtype, &array.bytes);
     let is_one = at > 0 && array.shape.len() <= 1 && (1..=MAX_PARAMETER).contains(&values.len());
-    is_one.then(|| Constant { shape: array.shape.clone(), values })
+    is_one.then(|| ConstantInput { shape: array.shape.clone(), values })
 }
 
 fn artifact(folder: &Path) -> Result<Artifact, String> {

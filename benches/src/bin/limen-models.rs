@@ -4,7 +4,7 @@
 
 use limen::backend::{Backend, BackendError, BatchMut, BatchRef, Prepared, Session, TensorSpec};
 use limen::message::Dim;
-use limen_infer::onnx::{Constant, ModelState, Onnx, OnnxLane, OnnxModel, Runtime};
+use limen_infer::onnx::{ConstantInput, ModelState, Onnx, OnnxLane, OnnxModel, Runtime};
 use std::time::{Duration, Instant};
 
 fn shape(spec: &TensorSpec) -> Vec<usize> {
@@ -21,7 +21,7 @@ fn describe(model: &mut OnnxModel, word: &str) {
     let (input, what) = word.split_once('=').expect("INPUT=OUTPUT, INPUT=NUMBER or INPUT:LENGTHS");
     match what.parse() {
         Ok(number) => {
-            model.constants.insert(input.into(), Constant { shape: Vec::new(), values: vec![number] });
+            model.constants.insert(input.into(), ConstantInput { shape: Vec::new(), values: vec![number] });
         }
         Err(_) => model.states.push(ModelState { input: input.into(), output: what.into(), batch_dim: None }),
     }

@@ -145,13 +145,13 @@ pub struct PlanErrors(pub(crate) Vec<FieldError>);
 /// One entry of [`PlanErrors`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FieldError {
-    pub(crate) at: At,
+    pub(crate) at: NodePart,
     pub(crate) message: String,
     pub(crate) help: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum At {
+pub(crate) enum NodePart {
     Node,
     Field(String),
     /// A field whose value is not one of a list of names.
@@ -174,35 +174,35 @@ impl FieldError {
 impl PlanErrors {
     /// Adds a problem with the node as a whole.
     pub fn node(&mut self, message: impl Into<String>) -> &mut FieldError {
-        self.add(At::Node, message.into())
+        self.add(NodePart::Node, message.into())
     }
 
     /// Adds a problem with a field of the node's config, named as in `batch.max` or `range[1]`.
     pub fn at(&mut self, field: impl Into<String>, message: impl Into<String>) -> &mut FieldError {
-        self.add(At::Field(field.into()), message.into())
+        self.add(NodePart::Field(field.into()), message.into())
     }
 
     /// Adds a problem with a field whose value has to be one of these names, for names that are known only when the program runs.
     pub fn not_one_of(&mut self, field: impl Into<String>, found: &str, names: &[&str]) -> &mut FieldError {
         let (message, help) = not_one_of(found, names);
-        self.add(At::Value(field.into()), message).help(help)
+        self.add(NodePart::Value(field.into()), message).help(help)
     }
 
     /// Adds a problem with the connection of an input port.
     pub fn input(&mut self, port: impl Into<String>, message: impl Into<String>) -> &mut FieldError {
-        self.add(At::Input(port.into()), message.into())
+        self.add(NodePart::Input(port.into()), message.into())
     }
 
     /// Adds a problem with the messages of an input port: their spec, that of the port, and how they differ.
     pub(crate) fn misfit(&mut self, port: &str, specs: [String; 2], why: String) -> &mut FieldError {
-        self.add(At::Misfit(port.into(), specs), why)
+        self.add(NodePart::Misfit(port.into(), specs), why)
     }
 
     /// Reports that the connections of a node do not match its inputs, for a kind that cannot go on to its ports then. `inputs` has
     /// the name of every input, and a way out where nothing is connected to it, if there is a better one than to connect it. The
     /// engine names the connections without an input, and the inputs without a connection.
     pub fn connections(&mut self, inputs: impl IntoIterator<Item = (String, Option<String>)>) {
-        self.add(At::Connections(inputs.into_iter().collect()), "its connections do not match its inputs".into());
+        self.add(NodePart::Connections(inputs.into_iter().collect()), "its connections do not match its inputs".into());
     }
 
     /// Appends all problems of `others`.
@@ -215,7 +215,7 @@ impl PlanErrors {
         self.0.iter().map(|error| error.message.as_str())
     }
 
-    fn add(&mut self, at: At, message: String) -> &mut FieldError {
+    fn add(&mut self, at: NodePart, message: String) -> &mut FieldError {
         self.0.push(FieldError { at, message, help: None });
         let last = self.0.len() - 1;
         &mut self.0[last]

@@ -55,7 +55,7 @@ pub enum Token<'a> {
 /// # Errors
 /// The first part that is wrong, also by what `part` says.
 pub fn parse<'a>(text: &'a str, part: &mut Part<'_, 'a>) -> Result<()> {
-    let mut parser = Parser { text, at: 0, nested: 0, parts: 0, part };
+    let mut parser = ExpressionParser { text, at: 0, nested: 0, parts: 0, part };
     parser.level(0)?;
     if parser.rest().is_empty() { Ok(()) } else { Err(parser.not_understood()) }
 }
@@ -63,7 +63,7 @@ pub fn parse<'a>(text: &'a str, part: &mut Part<'_, 'a>) -> Result<()> {
 type Part<'p, 'a> = dyn FnMut(Token<'a>, usize, &[Range<usize>]) -> Result<()> + 'p;
 type Result<T> = std::result::Result<T, ExpressionError>;
 
-struct Parser<'p, 'a> {
+struct ExpressionParser<'p, 'a> {
     text: &'a str,
     /// The byte that is next.
     at: usize,
@@ -72,7 +72,7 @@ struct Parser<'p, 'a> {
     part: &'p mut Part<'p, 'a>,
 }
 
-impl<'a> Parser<'_, 'a> {
+impl<'a> ExpressionParser<'_, 'a> {
     /// What is not read yet, without spaces in front.
     fn rest(&mut self) -> &'a str {
         let rest = &self.text[self.at..];
@@ -118,7 +118,7 @@ impl<'a> Parser<'_, 'a> {
         Ok(begin..self.at)
     }
 
-    /// As [`Parser::place`], one level deeper.
+    /// As [`ExpressionParser::place`], one level deeper.
     fn nested(&mut self, read: impl FnOnce(&mut Self) -> Result<()>) -> Result<Range<usize>> {
         self.nested += 1;
         if self.nested > MAX_DEPTH {

@@ -32,13 +32,13 @@ pub(super) enum AdmissionVerdict {
 
 /// The bytes that passed a lane; each counter has one writer.
 #[derive(Debug, Default)]
-struct Passed {
+struct PassedBytes {
     sent: Padded<Counter>,
     evicted: Counter,
     taken: Padded<Counter>,
 }
 
-impl Passed {
+impl PassedBytes {
     fn waiting(&self) -> u64 {
         self.sent.get().saturating_sub(self.evicted.get()).saturating_sub(self.taken.get())
     }
@@ -47,7 +47,7 @@ impl Passed {
 /// One queue of an edge.
 struct Lane<T: Payload> {
     queue: Arc<ArrayQueue<Stamped<T>>>,
-    bytes: Arc<Passed>,
+    bytes: Arc<PassedBytes>,
 }
 
 impl<T: Payload> Lane<T> {
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
     use crate::base::policy::WhenFull;
     use crate::base::unit::Bytes;
-    use crate::edge::{Buffers, Rx, Tx, local};
+    use crate::edge::{EdgeBuffers, Rx, Tx, local};
     use crate::host::clock::Time;
     use crate::message::payload::{Header, Plain};
 
@@ -222,7 +222,7 @@ mod tests {
             producer_bell: Arc::default(),
             consumer_bell: Arc::default(),
         };
-        let (tx, rx) = local(&params, &mut Buffers::default());
+        let (tx, rx) = local(&params, &mut EdgeBuffers::default());
         (tx, rx, params)
     }
 

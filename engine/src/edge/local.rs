@@ -1,12 +1,12 @@
 //! Edges inside a worker, and the worker's pool of buffers.
 //!
 //! A burst is a [`Vec`] that the producer hands over and the consumer takes whole, in a few instructions whatever its
-//! length. The consumer returns the emptied buffer to its worker's [`Buffers`], where the next producer finds it: a
+//! length. The consumer returns the emptied buffer to its worker's [`EdgeBuffers`], where the next producer finds it: a
 //! chain of cheap nodes of any length works on two buffers, which stay in the L1 cache.
 
 use super::rx::{Rx, RxKind};
 use super::tx::{Tx, TxKind};
-use super::{Lanes, Params, Shared};
+use super::{EdgeShared, Lanes, Params};
 use crate::host::footprint::Footprint;
 use crate::host::sync::Arc;
 use crate::ledger::{Run, push_run};
@@ -18,7 +18,7 @@ use std::rc::Rc;
 
 /// The empty buffers of one worker's local edges, by payload and size.
 #[derive(Default)]
-pub(crate) struct Buffers {
+pub(crate) struct EdgeBuffers {
     spares: HashMap<(TypeId, usize), Box<dyn Any>>,
     /// The memory of these buffers and of the edges.
     pub(crate) footprint: Footprint,
@@ -54,7 +54,7 @@ impl<T: Payload> Spares<T> {
     }
 }
 
-impl Buffers {
+impl EdgeBuffers {
     /// The spares for buffers of `size` messages, with three added: an edge holds one buffer, its producer fills one,
     /// and its consumer empties one.
     fn spares<T: Payload>(&mut self, size: usize) -> Rc<RefCell<Spares<T>>> {
@@ -71,17 +71,17 @@ impl Buffers {
 }
 
 /// An edge inside a worker.
-// What a lone message needs comes first, in one cache line if the message is a handle.
+// What a single message needs comes first, in one cache line if the message is a handle.
 #[repr(C, align(64))]
 pub(crate) struct Local<T: Payload> {
     /// Number of messages held.
     pub(super) len: Cell<usize>,
     capacity: usize,
-    shared: Arc<Shared>,
-    /// How messages are kept, and the run of a lone message or of one burst, which is not in `runs`.
+    shared: Arc<EdgeShared>,
+    /// How messages are kept, and the run of a single message or of one burst, which is not in `runs`.
     run: RunCells,
     /// A message that was sent alone; not in `items`.
-    lone: Cell<Option<Message<T>>>,
+    single: Cell<Option<Message<T>>>,
     /// Has no buffer while empty.
     pub(super) items: RefCell<Vec<Message<T>>>,
     pub(super) runs: RefCell<Vec<Run>>,
@@ -91,12 +91,12 @@ pub(crate) struct Local<T: Payload> {
 /// How an edge inside a worker keeps its messages and their runs.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u32)]
-enum Form {
+enum BurstForm {
     /// Both in lists.
     #[default]
     Listed,
     /// One message, sent into an empty edge.
-    Lone,
+    Single,
     /// A list of messages that were published together into an empty edge.
     Burst,
 }
@@ -106,7 +106,7 @@ enum Form {
 #[derive(Default)]
 #[repr(C)]
 struct RunCells {
-    form: Cell<Form>,
+    form: Cell<BurstForm>,
     weight: Cell<u32>,
     sent: Cell<u64>,
     accounted: Cell<u64>,
@@ -129,7 +129,7 @@ impl RunCells {
     }
 }
 
-pub(crate) fn local<T: Payload>(params: &Params, buffers: &mut Buffers) -> (Tx<T>, Rx<T>) {
+pub(crate) fn local<T: Payload>(params: &Params, buffers: &mut EdgeBuffers) -> (Tx<T>, Rx<T>) {
     if params.policy.checks_each_message() {
         let lanes = Lanes::new(params);
         let tx = Tx::new(params.clone(), TxKind::Inspecting(lanes.clone(), true));
@@ -139,7 +139,7 @@ pub(crate) fn local<T: Payload>(params: &Params, buffers: &mut Buffers) -> (Tx<T
         len: Cell::new(0),
         capacity: params.capacity,
         run: RunCells::default(),
-        lone: Cell::new(None),
+        single: Cell::new(None),
         items: RefCell::default(),
         runs: RefCell::new(Vec::with_capacity(params.buffer + 1)),
         spares: buffers.spares(params.buffer),
@@ -185,8 +185,8 @@ impl<T: Payload> Local<T> {
         self.shared.producer.moved.add(1);
         self.run.set(sent, accounted, weight);
         // It was `None`: forgetting it skips a test.
-        std::mem::forget(self.lone.replace(Some(message)));
-        self.run.form.set(Form::Lone);
+        std::mem::forget(self.single.replace(Some(message)));
+        self.run.form.set(BurstForm::Single);
         self.len.set(1);
     }
 
@@ -195,21 +195,21 @@ impl<T: Payload> Local<T> {
         self.shared.producer.moved.add(staged.len() as u64);
         self.len.set(staged.len());
         self.run.set(sent, accounted, weight);
-        self.run.form.set(Form::Burst);
+        self.run.form.set(BurstForm::Burst);
         std::mem::swap(&mut *self.items.borrow_mut(), staged);
     }
 
     /// Whether the only message here was sent alone.
     #[inline]
-    pub(super) fn has_lone(&self) -> bool {
-        self.run.form.get() == Form::Lone
+    pub(super) fn has_single(&self) -> bool {
+        self.run.form.get() == BurstForm::Single
     }
 
-    /// Takes the message that was sent alone, and when it was sent; 0 if it is not recorded. There is one if [`Local::has_lone`].
+    /// Takes the message that was sent alone, and when it was sent; 0 if it is not recorded. There is one if [`Local::has_single`].
     #[inline]
-    pub(super) fn take_lone(&self) -> Option<(Message<T>, u64)> {
-        let message = self.lone.take()?;
-        self.run.form.set(Form::Listed);
+    pub(super) fn take_single(&self) -> Option<(Message<T>, u64)> {
+        let message = self.single.take()?;
+        self.run.form.set(BurstForm::Listed);
         self.len.set(0);
         Some((message, self.run.sent.get()))
     }
@@ -217,16 +217,16 @@ impl<T: Payload> Local<T> {
     /// Moves all messages to an empty list, if they were published together and are at most `most`.
     #[inline]
     pub(super) fn take_burst(&self, most: usize, into: &mut Vec<Message<T>>) -> bool {
-        let has_burst = self.run.form.get() == Form::Burst && self.len.get() <= most;
+        let has_burst = self.run.form.get() == BurstForm::Burst && self.len.get() <= most;
         if has_burst {
             std::mem::swap(&mut *self.items.borrow_mut(), into);
-            self.run.form.set(Form::Listed);
+            self.run.form.set(BurstForm::Listed);
             self.len.set(0);
         }
         has_burst
     }
 
-    /// The run of the `n` messages that [`Local::take_lone`] or [`Local::take_burst`] returned last.
+    /// The run of the `n` messages that [`Local::take_single`] or [`Local::take_burst`] returned last.
     #[inline]
     pub(super) fn run(&self, n: usize) -> Run {
         self.run.get(n as u32)
@@ -234,9 +234,9 @@ impl<T: Payload> Local<T> {
 
     /// Shows the next message.
     pub(super) fn peek(&self, see: impl FnOnce(&Message<T>)) {
-        if let Some(message) = self.lone.take() {
+        if let Some(message) = self.single.take() {
             see(&message);
-            self.lone.set(Some(message));
+            self.single.set(Some(message));
         } else if let Some(message) = self.items.borrow().first() {
             see(message);
         }
@@ -245,7 +245,7 @@ impl<T: Payload> Local<T> {
     /// Appends the staged messages; the edge then holds `len`.
     #[inline]
     pub(super) fn append(&self, len: usize, staged: &mut Vec<Message<T>>, staged_runs: &[Run]) {
-        if self.run.form.get() != Form::Listed {
+        if self.run.form.get() != BurstForm::Listed {
             self.enlist();
         }
         let mut items = self.items.borrow_mut();
@@ -262,8 +262,8 @@ impl<T: Payload> Local<T> {
     /// Switches to lists, because more messages arrive or only some are taken.
     #[inline(never)]
     fn enlist(&self) {
-        self.run.form.set(Form::Listed);
-        if let Some(message) = self.lone.take() {
+        self.run.form.set(BurstForm::Listed);
+        if let Some(message) = self.single.take() {
             let mut items = self.items.borrow_mut();
             if items.capacity() == 0 {
                 self.spares.borrow_mut().lend(&mut items);
@@ -275,7 +275,7 @@ impl<T: Payload> Local<T> {
 
     #[inline]
     pub(super) fn fill(&self, n: usize, into: &mut Vec<Message<T>>, into_runs: &mut Vec<Run>) {
-        if self.run.form.get() != Form::Listed {
+        if self.run.form.get() != BurstForm::Listed {
             self.enlist();
         }
         if n < self.len.get() || !into.is_empty() || !into_runs.is_empty() {

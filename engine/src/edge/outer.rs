@@ -4,7 +4,7 @@
 //! does with a message before or after the graph. Both ends may move between threads, and neither allocates.
 
 use super::overflow::put_evicting;
-use super::{EdgeState, FAILED, FINISHED, Half, OPEN, Reason, Remains, Shared};
+use super::{EdgeShared, EdgeState, FAILED, FINISHED, Half, OPEN, Reason, Remains};
 use crate::base::policy::WhenFull;
 use crate::host::sync::{Arc, AtomicBool, Ordering};
 use crate::host::wait::Bell;
@@ -16,7 +16,7 @@ use crossbeam_queue::ArrayQueue;
 pub(crate) struct OuterParams {
     pub(crate) capacity: usize,
     pub(crate) when_full: WhenFull,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<EdgeShared>,
     /// The consumer is gone.
     pub(crate) gone: Arc<AtomicBool>,
     pub(crate) producer_bell: Arc<Bell>,

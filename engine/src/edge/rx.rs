@@ -1,7 +1,7 @@
 //! The consumer's end of an edge, and the counting of messages left when both ends have stopped.
 
 use super::local::{Local, take_runs};
-use super::{CrossRx, CrossRxKind, EdgeState, Lanes, Params, Reason, Shared, Stamped};
+use super::{CrossRx, CrossRxKind, EdgeShared, EdgeState, Lanes, Params, Reason, Stamped};
 use crate::base::policy::WhenFull;
 use crate::host::sync::Arc;
 use crate::ledger::{Run, push_run};
@@ -21,7 +21,7 @@ pub(super) enum RxKind<T: Payload> {
 // What every message needs comes first, in one cache line.
 #[repr(C, align(64))]
 pub(crate) struct Rx<T: Payload> {
-    shared: Arc<Shared>,
+    shared: Arc<EdgeShared>,
     dirty: bool,
     pub(super) kind: RxKind<T>,
     params: Params,
@@ -147,14 +147,14 @@ impl<T: Payload> Rx<T> {
     /// Whether the only message waiting was sent alone.
     #[inline]
     pub(crate) fn has_only(&self) -> bool {
-        if let RxKind::Local(local) = &self.kind { local.has_lone() } else { false }
+        if let RxKind::Local(local) = &self.kind { local.has_single() } else { false }
     }
 
     /// Takes the only message, if [`Rx::has_only`], and returns when it was sent; 0 if it is not recorded.
     #[inline]
     pub(crate) fn take_only(&mut self) -> Option<(Message<T>, u64)> {
         if let RxKind::Local(local) = &self.kind {
-            return local.take_lone();
+            return local.take_single();
         }
         cold_path();
         None

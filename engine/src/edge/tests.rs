@@ -14,7 +14,7 @@ struct Number(u64);
 impl Plain for Number {}
 
 /// Every policy in every form of an edge, all with the same tests.
-fn every_form(when_full: &[WhenFull], capacity: usize, test: impl Fn(&str, Tx<Number>, Rx<Number>, Arc<Shared>)) {
+fn every_form(when_full: &[WhenFull], capacity: usize, test: impl Fn(&str, Tx<Number>, Rx<Number>, Arc<EdgeShared>)) {
     for when_full in when_full {
         let capacity = if *when_full == WhenFull::Latest { 1 } else { capacity };
         for form in ["local", "crossing", "inspecting local", "inspecting crossing"] {
@@ -35,7 +35,7 @@ fn every_form(when_full: &[WhenFull], capacity: usize, test: impl Fn(&str, Tx<Nu
             };
             let shared = params.shared.clone();
             let (a, b) = if form.ends_with("local") {
-                local(&params, &mut Buffers::default())
+                local(&params, &mut EdgeBuffers::default())
             } else {
                 let (a, b) = crossing(&params);
                 (Tx::from_cross(a), Rx::from_cross(b))
@@ -58,7 +58,7 @@ fn take(rx: &mut Rx<Number>, n: usize) -> (Vec<u64>, u32) {
     (items.into_iter().map(|m| m.body.0).collect(), runs.iter().map(|r| r.n).sum())
 }
 
-fn is_balanced(shared: &Shared, left: u64) {
+fn is_balanced(shared: &EdgeShared, left: u64) {
     let lost: u64 = Reason::ALL.iter().map(|r| shared.lost(*r)).sum();
     assert_eq!(shared.producer.moved.get(), shared.consumer.moved.get() + lost + left);
 }

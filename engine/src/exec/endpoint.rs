@@ -4,7 +4,7 @@
 //! received while it counts what is left.
 
 use crate::base::policy::WhenFull;
-use crate::edge::{OuterParams, OuterRx, OuterTx, Reason, Remains, Shared};
+use crate::edge::{EdgeShared, OuterParams, OuterRx, OuterTx, Reason, Remains};
 use crate::exec::shared::{RunShared, lock};
 use crate::host::clock::{Clock, Time};
 use crate::host::sync::{Arc, DynArc};
@@ -106,7 +106,7 @@ pub(crate) struct NewHandle {
 }
 
 impl<E> Endpoint<E> {
-    pub(crate) fn counts(&self) -> &Shared {
+    pub(crate) fn counts(&self) -> &EdgeShared {
         &self.params.shared
     }
 

@@ -15,7 +15,7 @@ pub(crate) enum Subject {
 
 /// One histogram of a worker.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
+pub(crate) struct HistogramPart {
     pub(crate) subject: Subject,
     pub(crate) term: Term,
     pub(crate) digits: u8,
@@ -37,7 +37,7 @@ pub(crate) struct Mailbox {
     pub(crate) empty: ArrayQueue<Box<[u64]>>,
     pub(crate) full: ArrayQueue<Copied>,
     /// The histograms in the order of a copy; known once the worker's nodes are built.
-    pub(crate) parts: OnceLock<Vec<Part>>,
+    pub(crate) parts: OnceLock<Vec<HistogramPart>>,
 }
 
 impl Default for Mailbox {
@@ -54,7 +54,7 @@ impl Default for Mailbox {
 
 impl Mailbox {
     /// Allocates the buffer for copies, once all of the worker's histograms exist.
-    pub(crate) fn open(&self, parts: Vec<Part>) {
+    pub(crate) fn open(&self, parts: Vec<HistogramPart>) {
         let words = parts.iter().map(|part| copied_words(part.digits)).sum();
         if self.parts.set(parts).is_ok() {
             let is_put = self.empty.push(vec![0; words].into_boxed_slice()).is_ok();

@@ -3,7 +3,7 @@
 
 use crate::exec::mailbox::Subject;
 use crate::host::usage::{ThreadUsage, UsageReader};
-use crate::ledger::{Outlier, Part, Term};
+use crate::ledger::{Outlier, PathPart, Term};
 use arrayvec::ArrayVec;
 use crossbeam_queue::ArrayQueue;
 
@@ -141,7 +141,7 @@ struct Outage {
 }
 
 /// What happened to the thread in a time.
-pub(crate) struct Passed {
+pub(crate) struct ThreadActivity {
     used: ThreadUsage,
     has_moved: bool,
     wall_ns: u64,
@@ -181,13 +181,13 @@ impl Judge {
     }
 
     /// Asks the kernel what happened since the last call; `None` if it does not say, or on the first call.
-    pub(crate) fn ask(&mut self, now: u64) -> Option<Passed> {
+    pub(crate) fn ask(&mut self, now: u64) -> Option<ThreadActivity> {
         let usage = self.reader.get_or_insert_with(UsageReader::new).read();
         let sleeps = std::mem::take(&mut self.sleeps);
         let wall_ns = now.saturating_sub(std::mem::replace(&mut self.asked_at, now));
         let then = std::mem::replace(&mut self.usage, usage)?;
         let used = usage?.since(&then);
-        Some(Passed { used, has_moved: used.cpu != then.cpu, wall_ns, sleeps })
+        Some(ThreadActivity { used, has_moved: used.cpu != then.cpu, wall_ns, sleeps })
     }
 }
 
@@ -211,7 +211,12 @@ impl ModelCalls {
 }
 
 /// Says why a part of a latency was long. `model` is that of the node, if it runs one. `passed` covers the time that the part took.
-pub(crate) fn cause_of(outlier: &Outlier, term: Term, model: Option<ModelCalls>, passed: Option<&Passed>) -> TailCause {
+pub(crate) fn cause_of(
+    outlier: &Outlier,
+    term: Term,
+    model: Option<ModelCalls>,
+    passed: Option<&ThreadActivity>,
+) -> TailCause {
     let is_cold = outlier.pause.is_none_or(|(pause, mean)| pause > LONG_PAUSE_NS.max(mean * LONG_PAUSE));
     match (outlier.part, term) {
         (_, Term::Wait | Term::BatchWait) => {
@@ -219,7 +224,7 @@ pub(crate) fn cause_of(outlier: &Outlier, term: Term, model: Option<ModelCalls>,
             return wait.map_or(TailCause::Partner, ModelCalls::wait);
         }
         // The kernel knows nothing of the device's time; with a call before it still on its way, there was no pause.
-        (Part::Call, _) if model.is_some_and(|model| model.is_async) => {
+        (PathPart::Call, _) if model.is_some_and(|model| model.is_async) => {
             return match outlier.pause {
                 _ if is_cold => TailCause::Cold,
                 Some((0, _)) => TailCause::DeviceBusy,
@@ -228,7 +233,7 @@ pub(crate) fn cause_of(outlier: &Outlier, term: Term, model: Option<ModelCalls>,
         }
         (_, Term::Blocked) => return TailCause::NoRoom,
         // A source whose next message was due waits for its worker, too.
-        (Part::Wait, Term::Queue | Term::Source) if outlier.behind.is_some() => return TailCause::Queued,
+        (PathPart::Wait, Term::Queue | Term::Source) if outlier.behind.is_some() => return TailCause::Queued,
         _ => {}
     }
     let by_kernel = passed.and_then(|passed| passed.cause(outlier, term));
@@ -245,7 +250,7 @@ pub(crate) fn cause_of(outlier: &Outlier, term: Term, model: Option<ModelCalls>,
     }
 }
 
-impl Passed {
+impl ThreadActivity {
     /// Why something took long on this thread, if the kernel can say: what explains at least half of the time beyond the usual.
     fn cause(&self, outlier: &Outlier, term: Term) -> Option<TailCause> {
         let ThreadUsage { cpu_ns, waited_ns, voluntary, involuntary, minor_faults, major_faults, cpu: _ } = self.used;
@@ -289,10 +294,10 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     /// What the kernel says of a thread that had a CPU for so many ms of 20, waited for one for so many, and was switched off it so often.
-    fn passed(cpu: u64, waited: u64, voluntary: u64, involuntary: u64) -> Passed {
+    fn passed(cpu: u64, waited: u64, voluntary: u64, involuntary: u64) -> ThreadActivity {
         let (cpu_ns, waited_ns) = (cpu * MS, waited * MS);
         let used = ThreadUsage { cpu_ns, waited_ns, voluntary, involuntary, minor_faults: 0, major_faults: 0, cpu: 0 };
-        Passed { used, has_moved: false, wall_ns: 20 * MS, sleeps: 0 }
+        ThreadActivity { used, has_moved: false, wall_ns: 20 * MS, sleeps: 0 }
     }
 
     fn model(is_async: bool, has_batches: bool, joins: bool) -> Option<ModelCalls> {
@@ -301,13 +306,13 @@ mod tests {
 
     /// Judges a part of 20 ms, of which 1 ms is usual, in a node that was called 1 ms before.
     #[track_caller]
-    fn check(term: Term, model: Option<ModelCalls>, passed: Option<&Passed>, expected: TailCause) {
+    fn check(term: Term, model: Option<ModelCalls>, passed: Option<&ThreadActivity>, expected: TailCause) {
         let outlier = outlier(term, 20 * MS);
         assert_eq!(cause_of(&outlier, term, model, passed), expected);
     }
 
     fn outlier(term: Term, value: u64) -> Outlier {
-        let part = Part::of(term);
+        let part = PathPart::of(term);
         let hist = Meter::new(None).histogram(2, part);
         Outlier { hist, part, value, end: 100 * MS, usual: MS, behind: None, pause: Some((MS, MS)) }
     }
@@ -316,11 +321,11 @@ mod tests {
     fn calls_are_judged_by_what_the_kernel_says_of_their_thread() {
         use TailCause::{Blocked, Compute, PageFault, Preempted, WokenLate};
         let runtime = model(false, false, false);
-        let faults = |mut passed: Passed, minor, major| {
+        let faults = |mut passed: ThreadActivity, minor, major| {
             (passed.used.minor_faults, passed.used.major_faults) = (minor, major);
             passed
         };
-        let after_sleeps = |passed: Passed, sleeps| Passed { sleeps, wall_ns: 50 * MS, ..passed };
+        let after_sleeps = |passed: ThreadActivity, sleeps| ThreadActivity { sleeps, wall_ns: 50 * MS, ..passed };
         for (passed, of_node, of_model) in [
             (passed(20, 0, 0, 0), Compute, Compute),
             (faults(passed(20, 0, 0, 0), 8000, 0), PageFault, PageFault),
@@ -342,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_move_explains_what_refilling_caches_may_take() {
-        let moved = Passed { has_moved: true, ..passed(20, 0, 0, 0) };
+        let moved = ThreadActivity { has_moved: true, ..passed(20, 0, 0, 0) };
         for (value, expected) in [(20 * MS, TailCause::Compute), (3 * MS / 2, TailCause::Migrated)] {
             assert_eq!(cause_of(&outlier(Term::Compute, value), Term::Compute, None, Some(&moved)), expected);
         }
@@ -358,7 +363,7 @@ mod tests {
         ] {
             let outlier = Outlier { pause, ..outlier(Term::Compute, 20 * MS) };
             for model in [None, model(false, true, false)] {
-                let judge = |passed: Passed| cause_of(&outlier, Term::Compute, model, Some(&passed));
+                let judge = |passed: ThreadActivity| cause_of(&outlier, Term::Compute, model, Some(&passed));
                 assert_eq!(judge(passed(20, 0, 0, 0)), expected, "{pause:?}");
                 assert_eq!(judge(passed(5, 15, 0, 2)), TailCause::Preempted, "{pause:?}");
             }
@@ -384,7 +389,7 @@ mod tests {
     fn waits_are_judged_by_what_a_node_waits_for() {
         use TailCause::{Batch, DeviceBusy, NoRoom, Partner, Preempted, Queued, Source, Unexplained, WokenLate};
         let (idle, preempted, late) = (passed(20, 0, 0, 0), passed(5, 15, 0, 2), passed(5, 15, 2, 0));
-        let asleep = Passed { sleeps: 1, ..passed(0, 0, 1, 0) };
+        let asleep = ThreadActivity { sleeps: 1, ..passed(0, 0, 1, 0) };
         for (term, model, passed, expected) in [
             (Term::Wait, None, &preempted, Partner),
             (Term::Wait, model(false, true, false), &idle, Batch),
@@ -405,7 +410,7 @@ mod tests {
         }
         // A worker that was busy with calls was not asleep.
         for term in [Term::Queue, Term::Source] {
-            let behind = Some(Meter::new(None).histogram(2, Part::Call));
+            let behind = Some(Meter::new(None).histogram(2, PathPart::Call));
             let outlier = Outlier { behind, ..outlier(term, 20 * MS) };
             assert_eq!(cause_of(&outlier, term, None, Some(&preempted)), Queued);
         }

@@ -1,7 +1,7 @@
 //! The stages of a worker, and the order in which they are turned.
 
 use crate::base::policy::Schedule;
-use crate::exec::stage::{DeviceWait, Ended, Stage, Standing, Turn};
+use crate::exec::stage::{DeviceWait, Ended, Readiness, Stage, Turn};
 use crate::exec::worker::{Cx, Idler};
 use crate::host::footprint::Footprint;
 use crate::ledger::span::Activity;
@@ -18,13 +18,13 @@ const AGAIN: usize = 16;
 
 /// The stages of a worker.
 pub(crate) struct Scheduler {
-    members: Vec<Member>,
+    members: Vec<ScheduledStage>,
     schedule: Schedule,
     /// The stage chosen last by deadline.
     last: usize,
 }
 
-struct Member {
+struct ScheduledStage {
     stage: Box<dyn Stage>,
     node: usize,
     is_done: bool,
@@ -36,7 +36,7 @@ struct Member {
 
 impl Scheduler {
     pub(crate) fn new(stages: Vec<Box<dyn Stage>>, nodes: &[usize], schedule: Schedule) -> Self {
-        let member = |(stage, node): (Box<dyn Stage>, &usize)| Member {
+        let member = |(stage, node): (Box<dyn Stage>, &usize)| ScheduledStage {
             stage,
             node: *node,
             is_done: false,
@@ -151,7 +151,7 @@ impl Scheduler {
             if member.is_done || member.is_quiet {
                 continue;
             }
-            let Standing { ready, due, .. } = member.stage.standing(cx);
+            let Readiness { ready, due, .. } = member.stage.readiness(cx);
             if ready && first.is_none_or(|(soonest, _)| due < soonest) {
                 first = Some((due, at));
             }
@@ -169,7 +169,7 @@ impl Scheduler {
         for may_be_pressed in [false, true] {
             for member in &mut self.members {
                 // Stages whose outputs are under backpressure wait until the others have had their turn.
-                if member.is_quiet || (!may_be_pressed && !member.is_done && member.stage.standing(cx).pressed) {
+                if member.is_quiet || (!may_be_pressed && !member.is_done && member.stage.readiness(cx).pressed) {
                     continue;
                 }
                 member.is_quiet = true;
@@ -179,7 +179,7 @@ impl Scheduler {
                     if turn != Turn::Worked || member.is_done || cx.mark().saturating_sub(begin) >= FAIR_NS / 2 {
                         break;
                     }
-                    let Standing { ready, pressed, .. } = member.stage.standing(cx);
+                    let Readiness { ready, pressed, .. } = member.stage.readiness(cx);
                     if !ready || pressed {
                         break;
                     }
@@ -201,19 +201,19 @@ impl Scheduler {
             if turn == Turn::Done || !idler.after(cx, turn, &mut |wait| self.await_device(wait)) {
                 break;
             }
-            self.obey(cx);
+            self.apply_commands(cx);
         }
     }
 
     /// Waits for a call on a device that a stage needs, as [`Stage::await_device`]: blocks on the first one, has the end of each ring.
     #[cold]
     pub(crate) fn await_device(&mut self, wait: DeviceWait) -> Option<bool> {
-        let waiting = |member: &mut Member| if member.is_done { None } else { member.stage.await_device(wait) };
+        let waiting = |member: &mut ScheduledStage| if member.is_done { None } else { member.stage.await_device(wait) };
         wait.over(self.members.iter_mut().filter_map(waiting))
     }
 
     /// Applies changes from outside.
-    pub(crate) fn obey(&mut self, cx: &mut Cx) {
+    pub(crate) fn apply_commands(&mut self, cx: &mut Cx) {
         while let Some(command) = cx.next_command() {
             for (node, change) in command {
                 if let Some(member) = self.members.iter_mut().find(|member| member.node == node) {
@@ -228,7 +228,7 @@ impl Scheduler {
     }
 }
 
-impl Member {
+impl ScheduledStage {
     #[inline]
     fn turn(&mut self, cx: &mut Cx) -> Turn {
         if self.is_done {

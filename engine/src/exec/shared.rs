@@ -3,8 +3,8 @@
 use crate::base::policy::OnError;
 use crate::base::unit::show_ns;
 use crate::exec::mailbox::Mailbox;
-use crate::exec::notice::{EventQueue, Noticed, shortened};
 use crate::exec::outlier::OutlierQueue;
+use crate::exec::worker_event::{EventQueue, WorkerEvent, shortened};
 use crate::host::clock::Clock;
 use crate::host::cpu::Pinned;
 use crate::host::sync::Padded;
@@ -31,9 +31,9 @@ pub(crate) const COMMANDS: usize = 64;
 
 /// The node a worker is turning; none while it waits.
 #[derive(Debug, Default)]
-pub(crate) struct At(Padded<AtomicU64>);
+pub(crate) struct TurningNode(Padded<AtomicU64>);
 
-impl At {
+impl TurningNode {
     /// Marks a node as being turned.
     #[inline]
     pub(crate) fn enter(&self, node: usize) {
@@ -100,8 +100,8 @@ pub(crate) struct RunShared {
     watchdog: u64,
     names: Vec<String>,
     /// The node each worker is turning.
-    pub(crate) at: Vec<Arc<At>>,
-    started: Gate,
+    pub(crate) at: Vec<Arc<TurningNode>>,
+    started: StartGate,
     pub(crate) failures: Mutex<Failures>,
     commands: Vec<ArrayQueue<Command>>,
     pub(crate) notes: Mutex<Vec<String>>,
@@ -160,8 +160,8 @@ pub(crate) struct Failures {
     pub(crate) stop: bool,
 }
 
-struct Gate {
-    state: Mutex<GateState>,
+struct StartGate {
+    state: Mutex<StartGateState>,
     /// Wakes the thread that starts the run: a worker has built its nodes. Waking all the others, too, would take a time that grows with
     /// the square of their number.
     built: Condvar,
@@ -170,7 +170,7 @@ struct Gate {
 }
 
 #[derive(Default)]
-struct GateState {
+struct StartGateState {
     built: usize,
     pinned: Vec<Option<Pinned>>,
     errors: Vec<BuildError>,
@@ -204,7 +204,7 @@ impl RunShared {
         writes_spans: bool,
     ) -> Self {
         let workers = bells.len();
-        let gate = GateState { pinned: vec![None; workers], ..GateState::default() };
+        let gate = StartGateState { pinned: vec![None; workers], ..StartGateState::default() };
         RunShared {
             state: AtomicU8::new(RUN),
             stop_at: AtomicU64::new(0),
@@ -214,7 +214,7 @@ impl RunShared {
             reported: names.iter().map(|_| AtomicBool::new(false)).collect(),
             names,
             at: (0..workers).map(|_| Arc::default()).collect(),
-            started: Gate { state: Mutex::new(gate), built: Condvar::new(), opened: Condvar::new() },
+            started: StartGate { state: Mutex::new(gate), built: Condvar::new(), opened: Condvar::new() },
             failures: Mutex::default(),
             commands: (0..workers).map(|_| ArrayQueue::new(COMMANDS)).collect(),
             notes: Mutex::default(),
@@ -296,7 +296,7 @@ impl RunShared {
         let (name, limit) = (self.name(node), show_ns(self.watchdog));
         self.note(format!("a call of `{name}` has been in flight for more than {limit}"));
         self.mark_reported(node);
-        self.notice(|| Noticed::Overdue { node });
+        self.record_event(|| WorkerEvent::Overdue { node });
     }
 
     /// Reports a turn that has exceeded the watchdog's limit and still runs.
@@ -305,7 +305,7 @@ impl RunShared {
         let (name, limit) = (self.name(node), show_ns(self.watchdog));
         self.note(format!("`{name}` has been in one turn for more than {limit}"));
         self.mark_reported(node);
-        self.notice(|| Noticed::Hangs { node });
+        self.record_event(|| WorkerEvent::Hangs { node });
     }
 
     /// Reports the end of a turn or call that exceeded the watchdog's limit.
@@ -317,7 +317,7 @@ impl RunShared {
             let (name, took) = (self.name(node), show_ns(took));
             self.note(format!("`{name}` has been in one turn for {took}"));
         }
-        self.notice(|| Noticed::Returned { node, took });
+        self.record_event(|| WorkerEvent::Returned { node, took });
     }
 
     fn mark_reported(&self, node: usize) {
@@ -336,17 +336,17 @@ impl RunShared {
         self.names.get(node).map_or("?", String::as_str)
     }
 
-    /// Queues an event. `noticed` is called only if the queue has room.
+    /// Queues an event. `event` is called only if the queue has room.
     #[cold]
-    pub(crate) fn notice(&self, noticed: impl FnOnce() -> Noticed) {
+    pub(crate) fn record_event(&self, event: impl FnOnce() -> WorkerEvent) {
         let now = self.clock().map(Clock::now).unwrap_or_default();
-        self.events.push(now, noticed);
+        self.events.push(now, event);
     }
 
     /// Reports that a request was refused; the run goes on.
     #[cold]
     pub(crate) fn refuse(&self, text: String) {
-        self.notice(|| Noticed::Refused { text: text.as_str().into() });
+        self.record_event(|| WorkerEvent::Refused { text: text.as_str().into() });
         self.note(text);
     }
 
@@ -355,7 +355,7 @@ impl RunShared {
         Helpers { bell: self.bell(worker), cpus: self.cpus.clone() }
     }
 
-    pub(crate) fn at(&self, worker: usize) -> Arc<At> {
+    pub(crate) fn at(&self, worker: usize) -> Arc<TurningNode> {
         self.at[worker].clone()
     }
 
@@ -390,9 +390,9 @@ impl RunShared {
     }
 
     pub(crate) fn fail(&self, failure: Failure, on_error: OnError) {
-        self.notice(|| {
+        self.record_event(|| {
             let Failure { node, call, number, ref text, panicked } = failure;
-            Noticed::Failed { node, call, number, text: shortened(text), panicked, then: on_error }
+            WorkerEvent::Failed { node, call, number, text: shortened(text), panicked, then: on_error }
         });
         let mut failures = lock(&self.failures);
         *failures.counts.entry(failure.node).or_default() += 1;

@@ -14,10 +14,11 @@
 //!
 //! A node with a budget, an injected fault or an edge that fails its producer always takes bursts. So does a node with inputs whose origins are
 //! tracked, or whose messages are filtered by deadline or age. The call of a single message is compiled with its stage (`Feed::process_only`,
-//! `SourceParts::turn_lone`), and the worker's pass guards it against panics. A burst is passed to the node in one call if it was published
+//! `SourceParts::turn_single`), and the worker's pass guards it against panics. A burst is passed to the node in one call if it was published
 //! together, its calls are fast, and none of them needs a closer look; otherwise message by message (`Feed::process_burst`). The filter looks
 //! through a burst before the node takes it. Models take batches, in a stage of their own ([`crate::exec::infer`]).
 
+mod call_failure;
 mod common;
 mod deadline_filter;
 mod fault;
@@ -28,22 +29,21 @@ mod restart;
 mod sink;
 mod source;
 mod transform;
-mod trouble;
 
 use crate::node::Node;
 use crate::node::live::LiveCounters;
 use crate::node::metrics::Metrics;
+pub(crate) use call_failure::{CallFailure, guarded};
 pub(crate) use common::{Common, Life, Links};
 use deadline_filter::count_misses;
 pub(crate) use deadline_filter::{BySource, Judged, Peak, Rules, filter_burst};
-use fault::Fault;
+use fault::InjectedFaults;
 pub(crate) use liveness::Liveness;
 use restart::Rebuild;
 pub(crate) use restart::{Blueprint, build_node};
 pub(crate) use sink::SinkStage;
 pub(crate) use source::SourceStage;
 pub(crate) use transform::TransformStage;
-pub(crate) use trouble::{Trouble, guarded};
 
 use crate::exec::shared::Change;
 use crate::exec::worker::{Cx, Idler};
@@ -83,7 +83,7 @@ pub(crate) enum Turn {
 // Those of every message are in one cache line.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub(crate) struct Counts {
+pub(crate) struct StageCounts {
     /// Calls made with messages, or of a source.
     pub(crate) taken: Counter,
     pub(crate) done: Counter,
@@ -137,7 +137,7 @@ pub(crate) trait Stage {
     }
 
     /// The state that a schedule decides by.
-    fn standing(&mut self, cx: &mut Cx) -> Standing;
+    fn readiness(&mut self, cx: &mut Cx) -> Readiness;
 
     /// Waits for a call on a device before the worker sleeps, or has it end the sleep. Returns whether the call has ended; `None` if the
     /// stage waits for none.
@@ -185,7 +185,7 @@ impl DeviceWait {
 
 /// The state of a stage that a schedule decides by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct Readiness {
     /// Whether a turn would find work.
     pub(crate) ready: bool,
     /// When the result of that work is due; `u64::MAX` where it has no deadline.
@@ -194,11 +194,11 @@ pub(crate) struct Standing {
     pub(crate) pressed: bool,
 }
 
-impl Standing {
+impl Readiness {
     /// A stage without work.
-    pub(crate) const IDLE: Standing = Standing { ready: false, due: u64::MAX, pressed: false };
+    pub(crate) const IDLE: Readiness = Readiness { ready: false, due: u64::MAX, pressed: false };
     /// A stage with a short piece of engine work that other stages wait for.
-    pub(crate) const URGENT: Standing = Standing { ready: true, due: 0, pressed: false };
+    pub(crate) const URGENT: Readiness = Readiness { ready: true, due: 0, pressed: false };
 }
 
 /// The remains of a stage that has ended.
@@ -216,19 +216,19 @@ pub(crate) fn note_skew<I: Intake>(skew: Option<Hist>, taken: &I::Taken, weight:
 }
 
 /// A stage's node and what is needed to rebuild it.
-struct Slot<N> {
+struct StageSlot<N> {
     /// `None` after a failure.
     node: Option<N>,
     again: Option<Rebuild<N>>,
 }
 
-impl<N: Node> Slot<N> {
+impl<N: Node> StageSlot<N> {
     fn new(node: N, blueprint: Option<Blueprint>) -> Self {
-        Slot { node: Some(node), again: blueprint.map(Blueprint::again) }
+        StageSlot { node: Some(node), again: blueprint.map(Blueprint::again) }
     }
 }
 
-/// A [`Slot`], erased over its node's type, for what is done rarely: compiled once, not for every node.
+/// A [`StageSlot`], erased over its node's type, for what is done rarely: compiled once, not for every node.
 trait NodeSlot {
     fn reset(&mut self, why: crate::node::Reset);
     /// Returns the reason, if the node refuses.
@@ -240,7 +240,7 @@ trait NodeSlot {
     fn rebuild(&mut self) -> Result<(), NodeError>;
 }
 
-impl<N: Node> NodeSlot for Slot<N> {
+impl<N: Node> NodeSlot for StageSlot<N> {
     fn reset(&mut self, why: crate::node::Reset) {
         if let Some(node) = &mut self.node {
             node.reset(why);
@@ -266,20 +266,20 @@ impl<N: Node> NodeSlot for Slot<N> {
 
 /// Resets a node. `Err` if it panicked.
 #[cold]
-fn reset_node(node: &mut dyn NodeSlot, why: crate::node::Reset, cx: &mut Cx) -> Result<(), Trouble> {
+fn reset_node(node: &mut dyn NodeSlot, why: crate::node::Reset, cx: &mut Cx) -> Result<(), CallFailure> {
     let outcome = guarded("reset", || {
         node.reset(why);
         Ok(())
     });
-    cx.stale();
+    cx.invalidate_clock();
     outcome
 }
 
 /// Changes a setting of a node. A refusal is noted; `Err` if the node panicked.
 #[cold]
-fn set_node(at: usize, node: &mut dyn NodeSlot, name: &str, value: f64, cx: &mut Cx) -> Result<(), Trouble> {
+fn set_node(at: usize, node: &mut dyn NodeSlot, name: &str, value: f64, cx: &mut Cx) -> Result<(), CallFailure> {
     let refusal = guarded("set", || Ok(node.set(name, value)))?;
-    cx.stale();
+    cx.invalidate_clock();
     if let Some(error) = refusal {
         refuse(at, name, value, &error, cx);
     }
@@ -295,11 +295,11 @@ pub(crate) fn refuse(at: usize, name: &str, value: f64, error: &NodeError, cx: &
 #[cold]
 fn drop_node(node: &mut dyn NodeSlot, common: &mut Common, cx: &Cx) {
     let (mut metrics, mut is_there) = (Metrics::default(), true);
-    if let Err(trouble) = guarded("metrics", || {
+    if let Err(failure) = guarded("metrics", || {
         is_there = node.metrics(&mut metrics);
         Ok(())
     }) {
-        common.report(cx, trouble);
+        common.report(cx, failure);
     }
     if is_there {
         for note in metrics.notes.drain(..) {
@@ -308,11 +308,11 @@ fn drop_node(node: &mut dyn NodeSlot, common: &mut Common, cx: &Cx) {
         metrics.carry_over(std::mem::take(&mut common.last));
         common.last = metrics;
     }
-    if let Err(trouble) = guarded("drop", || {
+    if let Err(failure) = guarded("drop", || {
         node.clear();
         Ok(())
     }) {
-        common.report(cx, trouble);
+        common.report(cx, failure);
     }
 }
 
@@ -331,7 +331,7 @@ fn is_pressed(ports: &mut impl PortSet) -> bool {
 
 /// Rebuilds a node, if it is due. `Err` if that failed.
 #[cold]
-fn build_again(node: &mut dyn NodeSlot, due: u64, common: &mut Common, cx: &mut Cx) -> Result<Turn, Trouble> {
+fn build_again(node: &mut dyn NodeSlot, due: u64, common: &mut Common, cx: &mut Cx) -> Result<Turn, CallFailure> {
     // A stop request does not wait for the backoff to elapse.
     if cx.read() < due && !cx.is_stopping() {
         return Ok(Turn::Idle(due));
@@ -339,13 +339,13 @@ fn build_again(node: &mut dyn NodeSlot, due: u64, common: &mut Common, cx: &mut 
     common.counts.turns.add(1);
     cx.enter(common.node);
     guarded("build", || node.rebuild())?;
-    cx.stale();
+    cx.invalidate_clock();
     common.rebuilt(cx);
     Ok(Turn::Worked)
 }
 
 /// The turn of a stage without room: blocked, or waiting briefly for a ring to drain further.
-pub(crate) fn blocked(ports: &mut impl PortSet, counts: &Counts) -> Turn {
+pub(crate) fn blocked(ports: &mut impl PortSet, counts: &StageCounts) -> Turn {
     let (mut settling, mut empty) = (false, false);
     ports.each(&mut |port| {
         // A stage that has just registered as waiting checks once more, or it would miss room freed in between.

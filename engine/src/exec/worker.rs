@@ -12,10 +12,10 @@ pub(crate) use idler::Idler;
 use crate::base::policy::Schedule;
 use crate::base::policy::Telemetry;
 use crate::exec::mailbox::Subject;
-use crate::exec::mailbox::{Mailbox, Part};
-use crate::exec::outlier::{Judge, Judged, ModelCalls, Passed, TailCause, WORTH_ASKING_NS, cause_of};
+use crate::exec::mailbox::{HistogramPart, Mailbox};
+use crate::exec::outlier::{Judge, Judged, ModelCalls, TailCause, ThreadActivity, WORTH_ASKING_NS, cause_of};
 use crate::exec::scheduler::Scheduler;
-use crate::exec::shared::{At, BuildError, Command, RunShared, RunStatistics};
+use crate::exec::shared::{BuildError, Command, RunShared, RunStatistics, TurningNode};
 use crate::exec::stage::{Common, Ended, Stage};
 use crate::host::clock::{Clock, Watch};
 use crate::host::cpu::{self, ThreadPlace};
@@ -47,7 +47,7 @@ pub(crate) struct Cx {
     sources: Arc<Vec<usize>>,
     worker: usize,
     /// The node being turned, for the watchdog.
-    at: Arc<At>,
+    at: Arc<TurningNode>,
     /// The file descriptors the nodes wait for.
     pub(crate) poller: Rc<Poller>,
     /// Whether a node makes calls on a device.
@@ -138,7 +138,7 @@ impl Cx {
     pub(crate) fn write_span(&mut self, activity: Activity, begin: u64) {
         let end = self.watch.now();
         if let Some(spans) = &mut self.meter.spans {
-            spans.write(span::Entry { activity, messages: 0, begin, end });
+            spans.write(span::SpanEntry { activity, messages: 0, begin, end });
         }
     }
 
@@ -161,7 +161,7 @@ impl Cx {
     }
 
     /// Folds the log, and ends the warm-up when it is due.
-    pub(crate) fn tidy(&mut self) {
+    pub(crate) fn flush(&mut self) {
         if !self.meter.is_quiet() {
             self.meter.fold();
             if self.judge.is_due(self.now) || self.meter.longest_outlier() >= WORTH_ASKING_NS {
@@ -179,7 +179,7 @@ impl Cx {
         if self.mailbox.is_asked() {
             self.hand_over();
         }
-        self.stale();
+        self.invalidate_clock();
     }
 
     /// Asks the kernel what happened to this thread, and says by that why latencies were long.
@@ -195,7 +195,7 @@ impl Cx {
 
     #[cold]
     #[inline(never)]
-    fn judge_outliers(&mut self, passed: Option<&Passed>) {
+    fn judge_outliers(&mut self, passed: Option<&ThreadActivity>) {
         while let Some(outlier) = self.meter.pop_outlier() {
             let (subject, term, _) = self.subjects[outlier.hist.index()];
             let node_of = |hist: Hist| match self.subjects[hist.index()].0 {
@@ -228,7 +228,7 @@ impl Cx {
     /// ready.
     fn ask(&mut self, every: u64) -> bool {
         let now = self.watch.now();
-        self.stale();
+        self.invalidate_clock();
         self.poller.ask(now, every)
     }
 
@@ -260,7 +260,7 @@ impl Cx {
 
     /// Allocates the buffer for histogram copies; only while building, once all histograms exist.
     fn open_mailbox(&self) {
-        let part = |(subject, term, hist): &(Subject, Term, Hist)| Part {
+        let part = |(subject, term, hist): &(Subject, Term, Hist)| HistogramPart {
             subject: *subject,
             term: *term,
             digits: self.meter.digits(*hist),
@@ -281,13 +281,13 @@ impl Cx {
 
     /// Marks that untimed work has happened since the last reading.
     #[inline]
-    pub(crate) fn stale(&mut self) {
+    pub(crate) fn invalidate_clock(&mut self) {
         self.fresh = false;
     }
 
     /// Creates a histogram of a node; only while building.
     pub(crate) fn histogram(&mut self, node: usize, term: Term, digits: u8) -> Hist {
-        let hist = self.meter.histogram(digits, ledger::Part::of(term));
+        let hist = self.meter.histogram(digits, ledger::PathPart::of(term));
         self.subjects.push((Subject::Node(node), term, hist));
         hist
     }
@@ -295,7 +295,7 @@ impl Cx {
     /// Creates a histogram of a path; only while building. `source` is the source's number, not its node.
     pub(crate) fn path_histogram(&mut self, source: usize, sink: usize, term: Term) -> Hist {
         let digits = if term == Term::EndToEnd { 3 } else { 2 };
-        let hist = self.meter.histogram(digits, ledger::Part::of(term));
+        let hist = self.meter.histogram(digits, ledger::PathPart::of(term));
         self.subjects.push((Subject::Path(self.sources[source], sink), term, hist));
         hist
     }
@@ -349,7 +349,7 @@ impl Cx {
 
     /// As [`Cx::record_wait`], for one message that waited for no partner.
     #[inline]
-    pub(crate) fn record_wait_lone(&mut self, common: &Common, sent: u64, weight: u32, started: u64) -> u64 {
+    pub(crate) fn record_wait_single(&mut self, common: &Common, sent: u64, weight: u32, started: u64) -> u64 {
         if let (Some(hist), 0) = (common.queue, common.blocked_since()) {
             let waited = started.saturating_sub(sent);
             self.record_mostly_zero(started, hist, waited, 1, weight);
@@ -433,8 +433,8 @@ impl WorkerStart {
         let build = self.build;
         let stages = match crate::exec::stage::guarded("build", || Ok(build(cx))) {
             Ok(built) => built?,
-            Err(trouble) => {
-                return Err(BuildError { node: self.nodes.first().copied().unwrap_or(0), text: trouble.into_text() });
+            Err(failure) => {
+                return Err(BuildError { node: self.nodes.first().copied().unwrap_or(0), text: failure.into_text() });
             }
         };
         cx.leave();
@@ -492,11 +492,11 @@ pub(crate) fn work(plan: WorkerStart, mut cx: Cx, warmup: u64) -> WorkerOutcome 
         cx.warm_up(warmup);
         let mut idler = Idler::new(wait, is_helper, bell);
         // Node code is guarded call by call. A panic here is the engine's own, and must not hang the other workers.
-        if let Err(trouble) = crate::exec::stage::guarded("run", || {
+        if let Err(failure) = crate::exec::stage::guarded("run", || {
             scheduler.run(&mut cx, &mut idler);
             Ok(())
         }) {
-            bug = Some(trouble.into_text());
+            bug = Some(failure.into_text());
             shared.abort();
         }
     }

@@ -8,7 +8,7 @@ use super::{end_of, has_buffers, sleep_unless};
 use crate::base::error::PlanErrors;
 use crate::base::policy::Qos;
 use crate::base::policy::WhenFull;
-use crate::edge::{EdgeState, OuterParams, OuterRx, OuterTx, Shared, outer};
+use crate::edge::{EdgeShared, EdgeState, OuterParams, OuterRx, OuterTx, outer};
 use crate::exec::endpoint::Endpoint;
 use crate::exec::endpoint::EndpointParts;
 use crate::exec::endpoint::HandleKind;
@@ -152,7 +152,7 @@ impl<T: Payload> PlannedNode for InletPlan<T> {
         let params = OuterParams {
             capacity: self.capacity,
             when_full: WhenFull::Block,
-            shared: Arc::<Shared>::default(),
+            shared: Arc::<EdgeShared>::default(),
             gone: Arc::default(),
             producer_bell: own.clone(),
             consumer_bell: with.bell,

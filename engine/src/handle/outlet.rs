@@ -7,7 +7,7 @@ use super::inlet;
 use super::receiver::{Receiver, RecvError};
 use crate::base::error::PlanErrors;
 use crate::base::policy::WhenFull;
-use crate::edge::{OuterParams, OuterTx, Reason, Shared, outer};
+use crate::edge::{EdgeShared, OuterParams, OuterTx, Reason, outer};
 use crate::exec::endpoint::Endpoint;
 use crate::exec::endpoint::EndpointParts;
 use crate::exec::endpoint::HandleKind;
@@ -89,7 +89,7 @@ impl<T: Payload> PlannedNode for OutletPlan<T> {
         let params = OuterParams {
             capacity: if with.when_full == WhenFull::Latest { 1 } else { self.hold },
             when_full: with.when_full,
-            shared: Arc::<Shared>::default(),
+            shared: Arc::<EdgeShared>::default(),
             gone: Arc::default(),
             producer_bell: with.bell,
             consumer_bell: own.clone(),

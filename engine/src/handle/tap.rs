@@ -2,7 +2,7 @@
 
 use super::receiver::{Receiver, RecvError};
 use crate::base::policy::WhenFull;
-use crate::edge::{OuterParams, OuterRx, Shared, TapTx, outer};
+use crate::edge::{EdgeShared, OuterParams, OuterRx, TapTx, outer};
 use crate::exec::endpoint::Endpoint;
 use crate::exec::endpoint::HandleKind;
 use crate::exec::shared::RunShared;
@@ -58,7 +58,7 @@ impl<T: Payload> Tap<T> {
             capacity: hold,
             // Lets `room` be checked before a copy is made; no stage blocks on it.
             when_full: WhenFull::Block,
-            shared: Arc::<Shared>::default(),
+            shared: Arc::<EdgeShared>::default(),
             gone: Arc::default(),
             // No thread sleeps until a tap has room.
             producer_bell: Arc::default(),

@@ -148,7 +148,7 @@ impl Descriptors {
             Err(Errno::EPERM) => false,
             Err(error) => return Err(error.into()),
         };
-        let slot = Slot {
+        let slot = DescriptorSlot {
             fd: what.clone(),
             interest: Cell::new(interest),
             is_pollable,
@@ -266,7 +266,7 @@ impl<T: AsFd + 'static> Drop for Watched<T> {
 }
 
 /// A registered descriptor.
-struct Slot {
+struct DescriptorSlot {
     fd: Rc<dyn AsFd>,
     interest: Cell<Interest>,
     is_pollable: bool,
@@ -285,7 +285,7 @@ const MAX_EVENTS: usize = 32;
 pub(crate) struct Poller {
     bells: Vec<Arc<Bell>>,
     kernel: OnceCell<Rc<Kernel>>,
-    slots: RefCell<Vec<Option<Slot>>>,
+    slots: RefCell<Vec<Option<DescriptorSlot>>>,
     /// When it was last polled, ns.
     asked: Cell<u64>,
     /// How many ready events there were so far.
@@ -326,7 +326,7 @@ impl Kernel {
 
 /// The result of a poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Found {
+struct PollResult {
     descriptor: bool,
     timer: bool,
 }
@@ -384,16 +384,16 @@ impl Poller {
     }
 
     /// Re-arms a descriptor; returns false if it cannot be polled.
-    fn rearm(&self, at: usize, slot: &Slot) -> bool {
+    fn rearm(&self, at: usize, slot: &DescriptorSlot) -> bool {
         let Some(kernel) = self.kernel.get().filter(|_| slot.is_pollable) else { return false };
         kernel.epoll.modify(&*slot.fd, &mut EpollEvent::new(slot.interest.get().flags(), at as u64)).is_ok()
     }
 
     /// Collects ready events, waiting up to `timeout`. A signal ends the wait.
-    fn collect(&self, kernel: &Kernel, timeout: EpollTimeout) -> Found {
+    fn collect(&self, kernel: &Kernel, timeout: EpollTimeout) -> PollResult {
         let mut events = [EpollEvent::empty(); MAX_EVENTS];
         let n = kernel.epoll.wait(&mut events, timeout).unwrap_or(0);
-        let mut found = Found::default();
+        let mut found = PollResult::default();
         let slots = self.slots.borrow();
         for event in events.iter().take(n) {
             match event.data() {

@@ -10,7 +10,7 @@
 //!
 //! Outputs are written into a folder that is held open. A file gets its name when it is complete ([`Target::begin`]), unless it is
 //! appended to ([`Target::append`]) or has to be new ([`Target::begin_new`]); these are visible under their names at once. Whoever begins
-//! a file finishes or discards it ([`Part`]): a run that did not begin discards, and every file is as it was.
+//! a file finishes or discards it ([`PartialFile`]): a run that did not begin discards, and every file is as it was.
 //!
 //! A path that begins with `mem:` is looked up among the files that the program holds in memory ([`MemoryFiles`]), and nowhere else.
 //!
@@ -30,7 +30,7 @@ pub(crate) use memory::refuse_memory;
 pub use memory::{MemoryFiles, memory_name};
 pub use named_output::{NamedOutput, check_output, hold_output, write_output};
 pub use output::{
-    MAX_NAME, Part, Target, check_creatable, check_writable, discard_unfinished, is_deleted, names_folder,
+    MAX_NAME, PartialFile, Target, check_creatable, check_writable, discard_unfinished, is_deleted, names_folder,
     outlive_size_limit, replace, replace_all, unfinished,
 };
 pub use partial::{PartialFiles, kept_path, shortened};

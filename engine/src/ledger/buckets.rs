@@ -42,7 +42,7 @@ pub(crate) struct Buckets {
     /// A bucket has 2 to this power steps of one width; the next bucket's are twice as wide.
     magnitude: u8,
     pub(super) digits: u8,
-    pub(super) part: Part,
+    pub(super) part: PathPart,
     /// A larger value is an outlier.
     limit: u64,
     /// How many of the counts are not measured but estimated by weighted samples.
@@ -56,7 +56,7 @@ pub(crate) struct Buckets {
 
 /// What a value is of a message's way through the graph: decides which of a histogram's values are outliers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum PathPart {
     /// A call of a node.
     Call,
     /// Another part of a latency.
@@ -67,23 +67,23 @@ pub(crate) enum Part {
     Other,
 }
 
-impl Part {
-    pub(crate) fn of(term: Term) -> Part {
+impl PathPart {
+    pub(crate) fn of(term: Term) -> PathPart {
         match term {
-            Term::Compute => Part::Call,
-            Term::Source | Term::Queue | Term::Wait | Term::BatchWait | Term::Blocked | Term::Emit => Part::Wait,
-            Term::EndToEnd => Part::Path,
+            Term::Compute => PathPart::Call,
+            Term::Source | Term::Queue | Term::Wait | Term::BatchWait | Term::Blocked | Term::Emit => PathPart::Wait,
+            Term::EndToEnd => PathPart::Path,
             Term::Residual | Term::Batch | Term::Age | Term::Skew | Term::Upload | Term::Kernel | Term::Download => {
-                Part::Other
+                PathPart::Other
             }
         }
     }
 }
 
 /// The least value that needs a closer look.
-fn alert(limit: u64, part: Part) -> u64 {
+fn alert(limit: u64, part: PathPart) -> u64 {
     let beyond = limit.saturating_add(1);
-    if part == Part::Call { beyond.min(LONG_CALL_NS) } else { beyond }
+    if part == PathPart::Call { beyond.min(LONG_CALL_NS) } else { beyond }
 }
 
 /// Before this many counts, every value is an outlier: nothing is known to be usual.
@@ -94,17 +94,17 @@ const SLOWEST: f64 = 10.0;
 const LEAST_OUTLIER_NS: u64 = 500;
 
 impl Buckets {
-    pub(super) fn new(digits: u8, part: Part) -> Self {
+    pub(super) fn new(digits: u8, part: PathPart) -> Self {
         // Zeros that are never written take no memory.
         Buckets { counts: vec![0; counts_of(digits)], ..Buckets::empty(digits, part) }
     }
 
     /// Without room for counts.
-    fn empty(digits: u8, part: Part) -> Self {
+    fn empty(digits: u8, part: PathPart) -> Self {
         let limit = match part {
-            Part::Other => u64::MAX,
-            Part::Path => 0,
-            Part::Call | Part::Wait => LEAST_OUTLIER_NS,
+            PathPart::Other => u64::MAX,
+            PathPart::Path => 0,
+            PathPart::Call | PathPart::Wait => LEAST_OUTLIER_NS,
         };
         Buckets {
             counts: Vec::new(),
@@ -119,7 +119,7 @@ impl Buckets {
             last: 0,
             first: 0,
             first_total: 0,
-            next_total: if part == Part::Other { u64::MAX } else { FIRST_COUNTS },
+            next_total: if part == PathPart::Other { u64::MAX } else { FIRST_COUNTS },
         }
     }
 
@@ -144,7 +144,7 @@ impl Buckets {
         let [usual, p90, slowest, p999] = self.quantiles([0.5, 0.9, slowest, 0.999]);
         self.usual = usual;
         self.limit = match self.part {
-            Part::Path => slowest,
+            PathPart::Path => slowest,
             _ => p90.max(usual + p999.saturating_sub(usual) / 2).max(LEAST_OUTLIER_NS),
         };
         self.alert = alert(self.limit, self.part);
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn buckets_are_the_librarys_own() {
         for digits in [2, 3] {
-            let (mut buckets, mut expected) = (Buckets::new(digits, Part::Other), histogram(digits));
+            let (mut buckets, mut expected) = (Buckets::new(digits, PathPart::Other), histogram(digits));
             assert_eq!(buckets.counts.len(), expected.distinct_values(), "{digits} digits");
             let values =
                 (0..5000).chain((0..62).flat_map(|bit| [(1u64 << bit) - 1, 1 << bit, (1 << bit) + (3 << bit) / 4]));

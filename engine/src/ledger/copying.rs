@@ -124,7 +124,7 @@ impl<'a> CopiedHistogram<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::{Meter, Part};
+    use crate::ledger::{Meter, PathPart};
 
     fn copy(meter: &mut Meter, words: Box<[u64]>) -> (Box<[u64]>, usize) {
         meter.fold();
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn what_was_recorded_since_a_copy_is_found_by_its_changes() {
         let mut meter = Meter::new(None);
-        let hists = [2, 3, 2].map(|digits| (digits, meter.histogram(digits, Part::Other)));
+        let hists = [2, 3, 2].map(|digits| (digits, meter.histogram(digits, PathPart::Other)));
         let words = hists.iter().map(|(digits, _)| copied_words(*digits)).sum();
         // Only the first two are used. The buffers take turns, and what they had before does not matter.
         let mut buffers = [vec![u64::MAX; words].into_boxed_slice(), vec![u64::MAX; words].into_boxed_slice()];
@@ -175,7 +175,7 @@ mod tests {
         let mut meter = Meter::new(None);
         let digits = [2, 3];
         for digits in digits {
-            let hist = meter.histogram(digits, Part::Other);
+            let hist = meter.histogram(digits, PathPart::Other);
             (0..36).flat_map(|bit| (0..64).map(move |part| (1u64 << bit) + (part << bit) / 64)).for_each(|value| {
                 meter.record(hist, value, 1, 1, 1);
             });

@@ -1,12 +1,12 @@
 //! The measurements of a worker: its histograms and its log.
 
 use crate::host::footprint::Footprint;
-use crate::ledger::outlier::{Call, LONG_CALL_NS, Outliers};
+use crate::ledger::outlier::{LONG_CALL_NS, NodeCall, Outliers};
 use crate::ledger::span::{self, Activity, SpanWriter};
-use crate::ledger::{Buckets, Copying, Hist, Outlier, Part, Recorded};
+use crate::ledger::{Buckets, Copying, Hist, Outlier, PathPart, Recorded};
 
 #[derive(Clone, Copy, Default)]
-struct Entry {
+struct MeterEntry {
     /// The histogram, and above bit [`HISTS`] the weight minus one.
     hist: u32,
     n: u32,
@@ -19,7 +19,7 @@ struct Entry {
 const HISTS: u32 = 24;
 
 /// Capacity of the log before it is folded: 16 KiB.
-const LOG: usize = 16 * 1024 / size_of::<Entry>();
+const LOG: usize = 16 * 1024 / size_of::<MeterEntry>();
 
 /// Entries of the log that are looked at for what a message waited for.
 const LATEST: usize = 128;
@@ -35,7 +35,7 @@ pub(crate) struct Meter {
     zeros: Vec<u32>,
     /// Folds since the zeros were moved into the histograms.
     folds: u32,
-    log: Box<[Entry; LOG]>,
+    log: Box<[MeterEntry; LOG]>,
     /// Number of entries in use.
     logged: usize,
     outliers: Box<Outliers>,
@@ -50,7 +50,7 @@ impl Meter {
             hists: Vec::new(),
             zeros: Vec::new(),
             folds: 0,
-            log: Box::new([Entry::default(); LOG]),
+            log: Box::new([MeterEntry::default(); LOG]),
             logged: 0,
             outliers: Box::default(),
             spans,
@@ -58,7 +58,7 @@ impl Meter {
     }
 
     /// Creates a histogram; only while the worker is built.
-    pub(crate) fn histogram(&mut self, digits: u8, part: Part) -> Hist {
+    pub(crate) fn histogram(&mut self, digits: u8, part: PathPart) -> Hist {
         self.hists.push(Buckets::new(digits, part));
         if self.spans.is_none() {
             self.zeros.push(0);
@@ -108,13 +108,13 @@ impl Meter {
     /// Moves the log into the histograms, and notes outliers.
     pub(crate) fn fold(&mut self) {
         if let Some(spans) = &mut self.spans {
-            for Entry { hist, n, value, at } in &self.log[..self.logged] {
+            for MeterEntry { hist, n, value, at } in &self.log[..self.logged] {
                 let activity = Activity::Recorded(hist & ((1 << HISTS) - 1));
-                spans.write(span::Entry { activity, messages: *n, begin: at.saturating_sub(*value), end: *at });
+                spans.write(span::SpanEntry { activity, messages: *n, begin: at.saturating_sub(*value), end: *at });
             }
         }
         for index in 0..self.logged {
-            let Entry { hist, n, value, at } = self.log[index];
+            let MeterEntry { hist, n, value, at } = self.log[index];
             let (others, mut n) = (u64::from(hist >> HISTS), u64::from(n));
             let hist = (hist & ((1 << HISTS) - 1)) as usize;
             let buckets = &mut self.hists[hist];
@@ -150,22 +150,22 @@ impl Meter {
     #[cold]
     #[inline(never)]
     fn review(&mut self, index: usize, hist: usize, last: u64) {
-        let Entry { value, at, .. } = self.log[index];
+        let MeterEntry { value, at, .. } = self.log[index];
         if self.hists[hist].review(value) {
             self.note_outlier(index, hist, last);
         }
-        if value >= LONG_CALL_NS && self.hists[hist].part == Part::Call {
-            self.outliers.note_call(Call { hist: Hist(hist as u32), from: at.saturating_sub(value), to: at });
+        if value >= LONG_CALL_NS && self.hists[hist].part == PathPart::Call {
+            self.outliers.note_call(NodeCall { hist: Hist(hist as u32), from: at.saturating_sub(value), to: at });
         }
     }
 
     fn note_outlier(&mut self, index: usize, hist: usize, last: u64) {
-        let Entry { value, at, .. } = self.log[index];
+        let MeterEntry { value, at, .. } = self.log[index];
         let Buckets { part, usual, .. } = self.hists[hist];
         let from = at.saturating_sub(value);
-        let behind = if part == Part::Wait { self.longest_within(from, at, index) } else { None };
+        let behind = if part == PathPart::Wait { self.longest_within(from, at, index) } else { None };
         let pause =
-            (part == Part::Call && last > 0).then(|| (from.saturating_sub(last), self.hists[hist].mean_period()));
+            (part == PathPart::Call && last > 0).then(|| (from.saturating_sub(last), self.hists[hist].mean_period()));
         let hist = Hist(hist as u32);
         self.outliers.note(Outlier { hist, part, value, end: at, usual, behind, pause });
     }
@@ -176,8 +176,8 @@ impl Meter {
         let latest = self.log[..entries].iter().rev().take(LATEST).take_while(|entry| entry.at > from);
         let calls = latest.filter_map(|entry| {
             let hist = Hist(entry.hist & ((1 << HISTS) - 1));
-            let is_call = self.hists[hist.index()].part == Part::Call;
-            is_call.then(|| Call { hist, from: entry.at.saturating_sub(entry.value), to: entry.at })
+            let is_call = self.hists[hist.index()].part == PathPart::Call;
+            is_call.then(|| NodeCall { hist, from: entry.at.saturating_sub(entry.value), to: entry.at })
         });
         self.outliers.longest_within(from, to, calls)
     }
@@ -252,7 +252,7 @@ mod tests {
     fn a_quantile_needs_ten_samples_beyond_it() {
         for weight in [1, 16] {
             let mut meter = Meter::new(None);
-            let hist = meter.histogram(3, Part::Other);
+            let hist = meter.histogram(3, PathPart::Other);
             (1..=100).for_each(|value| meter.record(hist, value, 1, weight, 0));
             let recorded = take(&mut meter, hist);
             assert_eq!((recorded.quantile(0.9), recorded.quantile(0.95)), (Some(90), None), "each for {weight}");
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn a_full_log_loses_nothing() {
         let mut meter = Meter::new(None);
-        let hist = meter.histogram(2, Part::Other);
+        let hist = meter.histogram(2, PathPart::Other);
         for _ in 0..3 * LOG + 1 {
             meter.record(hist, 1000, 2, 16, 0);
         }
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn zeros_are_counted_like_other_values() {
         let mut meter = Meter::new(None);
-        let (wait, call) = (meter.histogram(2, Part::Wait), meter.histogram(2, Part::Call));
+        let (wait, call) = (meter.histogram(2, PathPart::Wait), meter.histogram(2, PathPart::Call));
         for at in 1..=5000 {
             meter.record_mostly_zero(wait, u64::from(at % 10 == 0) * 100, 1, 1, at);
             meter.record(call, 7, 1, 1, at);

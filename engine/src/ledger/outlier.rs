@@ -1,13 +1,13 @@
 //! Outliers: values far from the usual ones of their histogram, and what their worker did meanwhile.
 
-use crate::ledger::{Hist, Part};
+use crate::ledger::{Hist, PathPart};
 use arrayvec::ArrayVec;
 
 /// A value that lies far from the others of its histogram.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outlier {
     pub(crate) hist: Hist,
-    pub(crate) part: Part,
+    pub(crate) part: PathPart,
     pub(crate) value: u64,
     /// When what it measures ended.
     pub(crate) end: u64,
@@ -28,7 +28,7 @@ const LONG_CALLS: usize = 32;
 
 /// A call of a node, by its histogram.
 #[derive(Clone, Copy)]
-pub(super) struct Call {
+pub(super) struct NodeCall {
     pub(super) hist: Hist,
     pub(super) from: u64,
     pub(super) to: u64,
@@ -39,13 +39,13 @@ pub(super) struct Call {
 pub(super) struct Outliers {
     parts: ArrayVec<Outlier, OUTLIERS>,
     paths: ArrayVec<Outlier, OUTLIERS>,
-    long_calls: ArrayVec<Call, LONG_CALLS>,
+    long_calls: ArrayVec<NodeCall, LONG_CALLS>,
 }
 
 impl Outliers {
     /// Notes an outlier, in place of the least one if there are too many.
     pub(super) fn note(&mut self, outlier: Outlier) {
-        let outliers = if outlier.part == Part::Path { &mut self.paths } else { &mut self.parts };
+        let outliers = if outlier.part == PathPart::Path { &mut self.paths } else { &mut self.parts };
         if outliers.try_push(outlier).is_err()
             && let Some(least) = outliers.iter_mut().min_by_key(|other| other.value)
             && least.value < outlier.value
@@ -56,7 +56,7 @@ impl Outliers {
 
     /// Notes a long call.
     #[cold]
-    pub(super) fn note_call(&mut self, call: Call) {
+    pub(super) fn note_call(&mut self, call: NodeCall) {
         if self.long_calls.is_full() {
             self.long_calls.remove(0);
         }
@@ -65,7 +65,7 @@ impl Outliers {
 
     /// The calls of a histogram that took at least half of the time from `from` to `to`, as far back as calls are remembered: the long
     /// ones, and those in `others`, of which long ones are left out.
-    pub(super) fn longest_within(&self, from: u64, to: u64, others: impl Iterator<Item = Call>) -> Option<Hist> {
+    pub(super) fn longest_within(&self, from: u64, to: u64, others: impl Iterator<Item = NodeCall>) -> Option<Hist> {
         let oldest = self.long_calls.first().filter(|_| self.long_calls.is_full());
         let from = oldest.map_or(from, |oldest| oldest.from.clamp(from, to));
         let others = others.filter(|call| call.to - call.from < LONG_CALL_NS);

@@ -24,7 +24,7 @@ pub(crate) enum Activity {
 
 /// A time of a worker.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct SpanEntry {
     pub(crate) activity: Activity,
     pub(crate) messages: u32,
     pub(crate) begin: u64,
@@ -33,13 +33,13 @@ pub(crate) struct Entry {
 
 /// Bytes of a worker's pages, for the plan's memory total.
 pub(crate) fn pages_bytes() -> usize {
-    PAGES * ENTRIES * size_of::<Entry>()
+    PAGES * ENTRIES * size_of::<SpanEntry>()
 }
 
 /// The pages of a worker, shared with the reader.
 pub(crate) struct Pages {
-    free: ArrayQueue<Vec<Entry>>,
-    full: ArrayQueue<Vec<Entry>>,
+    free: ArrayQueue<Vec<SpanEntry>>,
+    full: ArrayQueue<Vec<SpanEntry>>,
     lost: AtomicU64,
 }
 
@@ -51,7 +51,7 @@ impl Pages {
     }
 
     /// Gives every entry of the pages that are full to `take`.
-    pub(crate) fn read(&self, mut take: impl FnMut(Entry)) {
+    pub(crate) fn read(&self, mut take: impl FnMut(SpanEntry)) {
         while let Some(mut page) = self.full.pop() {
             page.drain(..).for_each(&mut take);
             let _ = self.free.push(page);
@@ -67,7 +67,7 @@ impl Pages {
 /// The worker's end.
 pub(crate) struct SpanWriter {
     pages: Arc<Pages>,
-    page: Option<Vec<Entry>>,
+    page: Option<Vec<SpanEntry>>,
     begun: u64,
 }
 
@@ -77,7 +77,7 @@ impl SpanWriter {
     }
 
     /// Writes an entry, or counts it.
-    pub(crate) fn write(&mut self, entry: Entry) {
+    pub(crate) fn write(&mut self, entry: SpanEntry) {
         if self.page.is_none() {
             self.page = self.pages.free.pop();
             self.begun = entry.end;
@@ -112,7 +112,7 @@ mod tests {
         let room = (PAGES * ENTRIES) as u64;
         let write = |writer: &mut SpanWriter, n: u64| {
             for at in 0..n {
-                writer.write(Entry { activity: Activity::Sleep, messages: 0, begin: at, end: at + 1 });
+                writer.write(SpanEntry { activity: Activity::Sleep, messages: 0, begin: at, end: at + 1 });
             }
         };
         write(&mut writer, room + 5);
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!((read, pages.take_lost(), pages.take_lost()), (room, 5, 0));
         write(&mut writer, 3);
         pages.read(|_| unreachable!("the page is neither full nor old"));
-        writer.write(Entry { activity: Activity::Sleep, messages: 0, begin: 0, end: OLD_NS + 2 });
+        writer.write(SpanEntry { activity: Activity::Sleep, messages: 0, begin: 0, end: OLD_NS + 2 });
         pages.read(|_| read += 1);
         assert_eq!((read, pages.take_lost()), (room + 4, 0));
     }

@@ -19,8 +19,8 @@ mod row;
 mod runs;
 
 pub(crate) use inner::Inner;
-pub(crate) use row::Row;
-pub(crate) use runs::{FreeRun, Rows};
+pub(crate) use row::PoolRow;
+pub(crate) use runs::{FreeRun, SlotRows};
 
 use crate::host::clock::Time;
 use crate::host::footprint::Footprint;
@@ -119,7 +119,7 @@ impl Pool {
         let (Some(mut lens), Some(mut origins), Some(mut table)) = (
             reserved::<OrderedCell<Lens>>(lens_in_all),
             (slots * rows).checked_mul(sources.len()).and_then(reserved::<OrderedCell<u64>>),
-            (slots * rows).checked_add(never).and_then(reserved::<Row>),
+            (slots * rows).checked_add(never).and_then(reserved::<PoolRow>),
         ) else {
             return Err(format!("the system has no memory for {slots} slots of {rows} rows of {spec}"));
         };
@@ -154,7 +154,7 @@ impl Pool {
             is_orphan: AtomicBool::new(false),
             alive: OrderedCell::new(()),
         })));
-        let row = |at: usize, refs: u32| Row {
+        let row = |at: usize, refs: u32| PoolRow {
             header: OrderedCell::new(Header::new(0, Time::ZERO)),
             refs: AtomicU32::new(refs),
             index: (at % rows) as u32,
@@ -324,8 +324,8 @@ impl Pool {
     pub(crate) fn batch_bytes(slot: &mut TensorMut, rows: usize) -> &mut [u8] {
         // SAFETY: `slot` is the only handle to its slot and is borrowed mutably; its rows are contiguous.
         unsafe {
-            let inner = Row::pool(slot.0.row);
-            let rows = rows.min(Row::rows_on(slot.0.row));
+            let inner = PoolRow::pool(slot.0.row);
+            let rows = rows.min(PoolRow::rows_on(slot.0.row));
             (0..rows).for_each(|at| _ = slot.0.row.add(at).as_ref().bytes.writing());
             std::slice::from_raw_parts_mut(slot.0.data.as_ptr(), rows * inner.row_bytes)
         }
@@ -333,17 +333,17 @@ impl Pool {
 
     /// Turns a written slot into one tensor per row from this one on, each with its header and, if tracked, its
     /// origins; the slot is free when all are dropped.
-    pub(crate) fn rows(slot: TensorMut, headers: impl Iterator<Item = Header>, origins: &[Origins]) -> Rows {
+    pub(crate) fn rows(slot: TensorMut, headers: impl Iterator<Item = Header>, origins: &[Origins]) -> SlotRows {
         let (first, data) = (slot.0.row, slot.0.data);
         // SAFETY: `slot` is a reference to its slot.
-        let (inner, most) = unsafe { (Row::pool(first), Row::rows_on(first)) };
+        let (inner, most) = unsafe { (PoolRow::pool(first), PoolRow::rows_on(first)) };
         let mut count = 0;
         for header in headers.take(most) {
             // SAFETY: `count` is below the number of rows from this one on, which are contiguous; `slot` is the only
             // handle to them.
             unsafe {
                 let row = first.add(count);
-                *Row::header_mut(row) = header;
+                *PoolRow::header_mut(row) = header;
                 if let Some(origins) = origins.get(count) {
                     inner.set_origins(row, origins);
                 }
@@ -352,11 +352,11 @@ impl Pool {
         }
         if count > 0 {
             // SAFETY: `slot` is a reference to its slot. Relaxed: there is no other holder yet.
-            unsafe { Row::refs(first) }.store(count as u32, Ordering::Relaxed);
+            unsafe { PoolRow::refs(first) }.store(count as u32, Ordering::Relaxed);
             // Its reference is now that of the first row.
             std::mem::forget(slot);
         }
-        Rows { row: first, data, row_bytes: inner.row_bytes, left: count }
+        SlotRows { row: first, data, row_bytes: inner.row_bytes, left: count }
     }
 }
 
@@ -389,7 +389,7 @@ pub(crate) fn pool_bytes(spec: &PortSpec, slots: usize, rows: usize, origins: us
     if !is_representable(spec) {
         return None;
     }
-    let meta = slots.checked_mul(rows)?.checked_mul(size_of::<Row>() + origins * size_of::<u64>())?;
+    let meta = slots.checked_mul(rows)?.checked_mul(size_of::<PoolRow>() + origins * size_of::<u64>())?;
     let data = slot_bytes(spec, rows)?.checked_mul(slots)?.max(ALIGN);
     // On a device, a pool has only its rows here.
     let data = if matches!(spec.memory, Memory::Device(_)) { ALIGN } else { data };

@@ -6,7 +6,7 @@ use crate::message::device::DeviceTensor;
 use crate::message::orientation::slerp;
 use crate::message::origins::{Origin, Origins, fresh};
 use crate::message::payload::{Header, Message, SealedPayload};
-use crate::message::pool::{Inner, MAX_DYNAMIC, Pool, Row};
+use crate::message::pool::{Inner, MAX_DYNAMIC, Pool, PoolRow};
 use crate::message::port_spec::{DType, MAX_RANK, PortSpec};
 use std::fmt;
 use std::ptr::NonNull;
@@ -116,7 +116,7 @@ pub enum TensorError {
 /// Tensors that outlive their graph keep their pool's memory alive until the last of them is dropped.
 pub struct Tensor {
     /// Two pointers and nothing else, so that the compiler passes the handle in two registers.
-    pub(crate) row: NonNull<Row>,
+    pub(crate) row: NonNull<PoolRow>,
     pub(crate) data: NonNull<u8>,
 }
 
@@ -131,7 +131,7 @@ impl Tensor {
     fn inner(&self) -> &Inner {
         // SAFETY: `Inner` is freed only when no slot of it is referenced (`pool::Guard`); this handle is a
         // reference.
-        unsafe { Row::pool(self.row) }
+        unsafe { PoolRow::pool(self.row) }
     }
 
     /// Returns the element type.
@@ -165,7 +165,7 @@ impl Tensor {
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: this handle is a counted reference, and a slot is written only while it has a single `TensorMut`.
-        unsafe { Row::bytes(self.row, self.data) }
+        unsafe { PoolRow::bytes(self.row, self.data) }
     }
 
     /// Returns another handle to the same tensor.
@@ -175,14 +175,14 @@ impl Tensor {
     #[inline]
     pub fn share(&self) -> Tensor {
         // SAFETY: this handle is a counted reference.
-        unsafe { Row::share(self.row) };
+        unsafe { PoolRow::share(self.row) };
         Tensor { row: self.row, data: self.data }
     }
 
     #[inline]
     pub(crate) fn header(&self) -> &Header {
         // SAFETY: as for `bytes`: rows' headers are written only while uniquely held.
-        unsafe { Row::header(self.row) }
+        unsafe { PoolRow::header(self.row) }
     }
 
     /// Visits the origin of each source upstream of this message.
@@ -236,7 +236,7 @@ impl Tensor {
     #[inline]
     fn is_unique(&self) -> bool {
         // SAFETY: this handle is a counted reference.
-        unsafe { Row::is_unique(self.row) }
+        unsafe { PoolRow::is_unique(self.row) }
     }
 }
 
@@ -244,7 +244,7 @@ impl Drop for Tensor {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: this handle is a reference to its slot, and this is its last use.
-        unsafe { Row::release(self.row) };
+        unsafe { PoolRow::release(self.row) };
     }
 }
 
@@ -267,7 +267,7 @@ impl SealedPayload for Tensor {
     fn set_part(message: &mut Message<Self>, part: u32, parts: u32) {
         if message.body.is_unique() {
             // SAFETY: `message` is borrowed mutably and its slot has no other handle, so nothing else reads the row.
-            let header = unsafe { Row::header_mut(message.body.row) };
+            let header = unsafe { PoolRow::header_mut(message.body.row) };
             (header.part, header.parts) = (part, parts);
         }
     }
@@ -393,7 +393,7 @@ impl TensorMut {
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: this is the only handle to the slot and it is borrowed mutably.
-        unsafe { Row::bytes_mut(self.0.row, self.0.data) }
+        unsafe { PoolRow::bytes_mut(self.0.row, self.0.data) }
     }
 
     /// Sets the run-time length of a dim declared with a bound. Elements are dense in the new shape; set lengths before
@@ -424,13 +424,13 @@ impl TensorMut {
     #[inline(always)]
     pub(crate) fn set_header(&mut self, header: &Header) {
         // SAFETY: this is the only handle to the slot.
-        unsafe { Row::set_header(self.0.row, header) }
+        unsafe { PoolRow::set_header(self.0.row, header) }
     }
 
     /// Returns the header of the message for writing.
     pub fn header_mut(&mut self) -> &mut Header {
         // SAFETY: this is the only handle to the slot and it is borrowed mutably.
-        unsafe { Row::header_mut(self.0.row) }
+        unsafe { PoolRow::header_mut(self.0.row) }
     }
 
     /// Turns it into a read-only tensor.

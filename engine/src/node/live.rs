@@ -116,7 +116,7 @@ impl DiscardCounter {
 /// Tells whether a node has its device or peer; see [`Building::connection`](crate::node::Building::connection). Clones tell of the same
 /// node.
 #[derive(Clone, Debug, Default)]
-pub struct Connection(DynArc<Connections>);
+pub struct ConnectionStatus(DynArc<Connections>);
 
 #[derive(Debug, Default)]
 struct Connections {
@@ -137,7 +137,7 @@ pub(crate) struct ConnectionCounts {
     pub(crate) open: u64,
 }
 
-impl Connection {
+impl ConnectionStatus {
     /// A connection began: a device was opened, a peer accepted.
     pub fn begun(&self) {
         *self.failure() = None;
@@ -215,7 +215,7 @@ struct Counted {
     lost: Vec<(&'static str, LossCounter)>,
     discarded: Vec<(&'static str, DiscardCounter)>,
     incidents: Vec<(&'static str, IncidentCounter)>,
-    connection: Option<Connection>,
+    connection: Option<ConnectionStatus>,
     steps: Option<ClockSteps>,
 }
 
@@ -254,7 +254,7 @@ impl LiveCounters {
         counter
     }
 
-    pub(crate) fn connection(&self) -> Connection {
+    pub(crate) fn connection(&self) -> ConnectionStatus {
         let connection = self.lock().connection.get_or_insert_default().clone();
         // A node that failed has left what was open.
         connection.0.open.store(0, Ordering::Relaxed);
@@ -308,7 +308,7 @@ impl LiveCounters {
     }
 
     pub(crate) fn connection_counts(&self) -> Option<ConnectionCounts> {
-        self.lock().connection.as_ref().map(Connection::counts)
+        self.lock().connection.as_ref().map(ConnectionStatus::counts)
     }
 
     /// Takes why a connection ended, the last since this was asked before.

@@ -6,7 +6,7 @@ use crate::host::descriptors::Descriptors;
 use crate::host::folders::Folders;
 use crate::message::port_spec::{Memory, PortSpec};
 use crate::node::extensions::Extensions;
-use crate::node::live::{ClockSteps, Connection, DiscardCounter, IncidentCounter, LiveCounters, LossCounter};
+use crate::node::live::{ClockSteps, ConnectionStatus, DiscardCounter, IncidentCounter, LiveCounters, LossCounter};
 use crate::node::statistics::Statistics;
 use crate::port::intake::Lead;
 
@@ -142,7 +142,7 @@ impl Building<'_> {
 
     /// Returns where a node that opens a device or talks to a peer tells that it has it, that it has lost it, and why it
     /// cannot have it again. All are events, at most one a second; the report has the number of ended connections as the metric `disconnects`.
-    pub fn connection(&self) -> Connection {
+    pub fn connection(&self) -> ConnectionStatus {
         self.live.connection()
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct Window {
+pub struct StatisticsWindow {
     /// The length of the window; in JSON `within_s`, in seconds.
     #[serde(rename = "within_s", with = "seconds")]
     pub within: Duration,
@@ -54,9 +54,9 @@ pub struct NodeStats {
     #[serde(skip_deserializing)]
     pub backend: Option<BackendStatus>,
     /// How long messages waited in the last window; `None` before the first, and for a source.
-    pub queue: Option<Window>,
+    pub queue: Option<StatisticsWindow>,
     /// How long calls took in the last window; `None` before the first.
-    pub compute: Option<Window>,
+    pub compute: Option<StatisticsWindow>,
 }
 
 /// The age of one source's messages at the end of a sink's call, and how many came after the deadline of the path.
@@ -69,7 +69,7 @@ pub struct PathStats {
     /// The sink.
     pub to: String,
     /// The ages in the last window. Empty if a path with a deadline has not had one yet.
-    pub latency: Window,
+    pub latency: StatisticsWindow,
     /// The deadline of the path in nanoseconds, if it has one that can be judged.
     pub deadline: Option<u64>,
     /// Messages judged by the deadline so far.
@@ -84,7 +84,7 @@ pub struct PathStats {
 
 impl PathStats {
     /// A path without a deadline.
-    pub(crate) fn new(from: String, to: String, latency: Option<Window>) -> Self {
+    pub(crate) fn new(from: String, to: String, latency: Option<StatisticsWindow>) -> Self {
         PathStats { from, to, latency: latency.unwrap_or_default(), ..PathStats::default() }
     }
 }

@@ -4,7 +4,7 @@ use crate::base::document::Tree;
 use crate::base::error::{PlanErrors, Problem, Problems};
 use crate::exec::infer::DeviceUse;
 use crate::exec::planned::PlannedNode;
-use crate::exec::stage::{Trouble, guarded};
+use crate::exec::stage::{CallFailure, guarded};
 use crate::file::spec::NodeSpec;
 use crate::host::panic::catch_panic;
 use crate::node::extensions::Extensions;
@@ -132,8 +132,8 @@ impl Kind {
             (self.read)(&self.of_host(config), problems);
             Ok(())
         });
-        if let Err(trouble) = outcome {
-            let message = format!("kind `{}` failed to read this config: it {}", self.name, trouble.text());
+        if let Err(failure) = outcome {
+            let message = format!("kind `{}` failed to read this config: it {}", self.name, failure.text());
             problems.push(Problem::new("E0130", config.place.clone(), message).help(PANIC_ADVICE));
         }
     }
@@ -147,9 +147,9 @@ impl Kind {
     ) -> Option<Result<Box<dyn PlannedNode>, PlanErrors>> {
         match quietly("ports", || Ok((self.plan)(&self.of_host(config), given, cx, problems))) {
             Ok(planned) => planned,
-            Err(trouble) => {
+            Err(failure) => {
                 let mut errors = PlanErrors::default();
-                let why = format!("kind `{}` failed to declare the node's ports: it {}", self.name, trouble.text());
+                let why = format!("kind `{}` failed to declare the node's ports: it {}", self.name, failure.text());
                 errors.node(why).help(PANIC_ADVICE);
                 Some(Err(errors))
             }
@@ -158,7 +158,7 @@ impl Kind {
 }
 
 /// [`guarded`] for threads not started by the engine.
-fn quietly<R>(name: &'static str, call: impl FnOnce() -> Result<R, NodeError>) -> Result<R, Trouble> {
+fn quietly<R>(name: &'static str, call: impl FnOnce() -> Result<R, NodeError>) -> Result<R, CallFailure> {
     catch_panic(|| guarded(name, call)).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 

@@ -45,7 +45,7 @@ impl Planner<'_> {
             nodes: node_bytes,
             histograms: of_all(histogram_bytes),
             windows: of_all(copy_bytes).saturating_mul(2),
-            events: crate::exec::notice::queue_bytes() + crate::exec::outlier::bytes() + spans,
+            events: crate::exec::worker_event::queue_bytes() + crate::exec::outlier::bytes() + spans,
             devices: nodes.iter().flat_map(|n| &n.outputs).fold(0usize, |sum, o| sum.saturating_add(o.device_bytes)),
             files: self.kept_files().owned(),
             limit,

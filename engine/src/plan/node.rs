@@ -2,7 +2,7 @@
 
 use super::planner::Planner;
 use super::{EdgePlan, NodePlan, OutputPlan};
-use crate::base::error::{At, PlanErrors, Problem};
+use crate::base::error::{NodePart, PlanErrors, Problem};
 use crate::base::policy::{JoinPolicy, JoinSpec, OnError, Pick};
 use crate::base::unit::Span;
 use crate::exec::planned::PlannedNode;
@@ -108,10 +108,10 @@ impl Planner<'_> {
         for error in errors.0 {
             let place = match &error.at {
                 // It may only follow from what could not be read.
-                At::Node if node.in_doubt => continue,
-                At::Node => node.place.clone(),
-                At::Field(path) | At::Value(path) => node.config.locate(path),
-                At::Input(port) | At::Misfit(port, _) => {
+                NodePart::Node if node.in_doubt => continue,
+                NodePart::Node => node.place.clone(),
+                NodePart::Field(path) | NodePart::Value(path) => node.config.locate(path),
+                NodePart::Input(port) | NodePart::Misfit(port, _) => {
                     let named = node.inputs.iter().position(|i| i.port.as_deref().unwrap_or("in") == port);
                     let at = named.unwrap_or(0);
                     // It only follows from what is not known.
@@ -120,7 +120,7 @@ impl Planner<'_> {
                     }
                     let input = node.inputs.get(at);
                     let place = input.map_or(&node.place, |i| &i.place).clone();
-                    if let (At::Misfit(_, [have, want]), Some(input)) = (&error.at, input) {
+                    if let (NodePart::Misfit(_, [have, want]), Some(input)) = (&error.at, input) {
                         let output = input.output.as_ref().map(|output| format!("/{output}")).unwrap_or_default();
                         let message = format!(
                             "`{}{output}` gives {have}, `{}/{port}` takes {want}: {}",
@@ -131,23 +131,25 @@ impl Planner<'_> {
                     }
                     place
                 }
-                At::Connections(inputs) => {
+                NodePart::Connections(inputs) => {
                     self.check_connections(node, inputs);
                     continue;
                 }
             };
             let (code, message) = match &error.at {
-                At::Value(_) => ("E0104", error.message),
+                NodePart::Value(_) => ("E0104", error.message),
                 _ => ("E0130", format!("`{}`: {}", node.name, error.message)),
             };
             let mut problem = Problem::new(code, place, message);
             // Fallback for kinds that give no help.
             problem.help = error.help.or_else(|| match &error.at {
-                At::Field(path) | At::Value(path) => Some(format!("change `{path}` in the config of `{}`", node.name)),
-                At::Input(port) | At::Misfit(port, _) => {
+                NodePart::Field(path) | NodePart::Value(path) => {
+                    Some(format!("change `{path}` in the config of `{}`", node.name))
+                }
+                NodePart::Input(port) | NodePart::Misfit(port, _) => {
                     Some(format!("connect something else to `{}/{port}`", node.name))
                 }
-                At::Node | At::Connections(_) => {
+                NodePart::Node | NodePart::Connections(_) => {
                     Some(format!("change `{}`; `limen-run kinds` describes its kind", node.name))
                 }
             });

@@ -172,26 +172,26 @@ fn earliest(
 
 /// The deadlines of one source's paths at a node, combined over all sinks reachable from there.
 #[derive(Clone, Copy)]
-struct Ahead {
+struct DeadlinesAhead {
     /// The earliest deadline.
     soonest: u64,
     /// If every sink has a path that drops: the latest deadline, and what happens to messages that miss it.
     drops: Option<(u64, OnMiss)>,
 }
 
-impl Ahead {
+impl DeadlinesAhead {
     fn of(deadline: u64, on_miss: OnMiss) -> Self {
         let drops = matches!(on_miss, OnMiss::Drop | OnMiss::SkipToLatest);
-        Ahead { soonest: deadline, drops: drops.then_some((deadline, on_miss)) }
+        DeadlinesAhead { soonest: deadline, drops: drops.then_some((deadline, on_miss)) }
     }
 
     /// A message is dropped only if it is too late for every sink, and skipped only if every sink skips.
-    fn and(self, other: Ahead) -> Ahead {
+    fn and(self, other: DeadlinesAhead) -> DeadlinesAhead {
         let drops = self.drops.zip(other.drops).map(|((one, what), (another, also))| {
             let skips = what == OnMiss::SkipToLatest && also == OnMiss::SkipToLatest;
             (one.max(another), if skips { OnMiss::SkipToLatest } else { OnMiss::Drop })
         });
-        Ahead { soonest: self.soonest.min(other.soonest), drops }
+        DeadlinesAhead { soonest: self.soonest.min(other.soonest), drops }
     }
 }
 
@@ -233,12 +233,12 @@ struct AheadByNode {
     /// By node: its strongly connected component.
     part: Vec<usize>,
     /// By component, for each source.
-    ahead: Vec<BTreeMap<u16, Found>>,
+    ahead: Vec<BTreeMap<u16, SourceDeadlines>>,
 }
 
 /// The deadlines ahead for messages of one source.
-struct Found {
-    ahead: Ahead,
+struct SourceDeadlines {
+    ahead: DeadlinesAhead,
     /// How many of the next components lead to a deadline; 0 at a sink.
     ways: usize,
     /// At a sink: the path.
@@ -246,7 +246,7 @@ struct Found {
 }
 
 impl AheadByNode {
-    fn of(&self, at: usize) -> impl Iterator<Item = (u16, Ahead, Option<usize>)> {
+    fn of(&self, at: usize) -> impl Iterator<Item = (u16, DeadlinesAhead, Option<usize>)> {
         let ahead = self.part.get(at).map(|part| &self.ahead[*part]);
         ahead.into_iter().flatten().map(|(source, found)| (*source, found.ahead, found.path))
     }
@@ -279,11 +279,11 @@ fn ahead(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPlan], effort: &Ef
         members.iter().for_each(|member| ahead_by_node.part[member.index()] = part);
         let sink = members.iter().map(|member| member.index()).find(|at| nodes[*at].outputs.is_empty());
         let reaches = |source: &u16| nodes[members[0].index()].reached_by.binary_search(&usize::from(*source)).is_ok();
-        let mut all: BTreeMap<u16, Found> = BTreeMap::new();
+        let mut all: BTreeMap<u16, SourceDeadlines> = BTreeMap::new();
         if let Some(sink) = sink {
             for (source, index) in ends.get(&sink).into_iter().flatten().filter(|(source, _)| reaches(source)) {
-                let ahead = Ahead::of(paths[*index].deadline.unwrap_or(u64::MAX), paths[*index].on_miss);
-                all.insert(*source, Found { ahead, ways: 0, path: Some(*index) });
+                let ahead = DeadlinesAhead::of(paths[*index].deadline.unwrap_or(u64::MAX), paths[*index].on_miss);
+                all.insert(*source, SourceDeadlines { ahead, ways: 0, path: Some(*index) });
             }
             ahead_by_node.ahead.push(all);
             leads.push(true);
@@ -293,8 +293,8 @@ fn ahead(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPlan], effort: &Ef
         let next: HashSet<usize> =
             next.map(|edge| ahead_by_node.part[edges[*edge].to]).filter(|next| *next != part && leads[*next]).collect();
         let behind = next.iter().flat_map(|next| &ahead_by_node.ahead[*next]);
-        for (source, Found { ahead, .. }) in behind.filter(|(source, _)| reaches(source)) {
-            let known = all.entry(*source).or_insert(Found { ahead: *ahead, ways: 0, path: None });
+        for (source, SourceDeadlines { ahead, .. }) in behind.filter(|(source, _)| reaches(source)) {
+            let known = all.entry(*source).or_insert(SourceDeadlines { ahead: *ahead, ways: 0, path: None });
             (known.ahead, known.ways) = (known.ahead.and(*ahead), known.ways + 1);
         }
         // A sink without a dropping path accepts late messages.

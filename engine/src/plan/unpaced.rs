@@ -56,12 +56,12 @@ const MAX_NAMED: usize = 4;
 
 /// What waits by the clock downstream of a source.
 #[derive(Default)]
-struct Waits {
+struct ClockWaits {
     named: Vec<String>,
     more: usize,
 }
 
-impl Waits {
+impl ClockWaits {
     fn add(&mut self, what: impl FnOnce() -> String) {
         if self.named.len() < MAX_NAMED { self.named.push(what()) } else { self.more += 1 }
     }
@@ -71,8 +71,8 @@ impl Waits {
 pub(super) fn note_times(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPlan], notes: &mut Vec<String>) {
     let is_ahead = |node: &&NodePlan| node.planned.as_ref().is_some_and(|planned| planned.ports().ahead);
     let sources: Vec<&NodePlan> = nodes.iter().filter(is_ahead).collect();
-    let mut waits: HashMap<usize, Waits> =
-        sources.iter().map(|source| (usize::from(source.stage.source), Waits::default())).collect();
+    let mut waits: HashMap<usize, ClockWaits> =
+        sources.iter().map(|source| (usize::from(source.stage.source), ClockWaits::default())).collect();
     if waits.is_empty() {
         return;
     }
@@ -102,7 +102,7 @@ pub(super) fn note_times(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPl
         }
     }
     for source in sources {
-        let Some(Waits { mut named, more }) = waits.remove(&usize::from(source.stage.source)) else { continue };
+        let Some(ClockWaits { mut named, more }) = waits.remove(&usize::from(source.stage.source)) else { continue };
         if named.is_empty() {
             continue;
         }

@@ -72,7 +72,7 @@ pub trait PortSet: Sized + 'static {
     /// Whether the call has sent anything.
     fn has_emitted(&self) -> bool;
     /// The origin of the only staged message of the first port that has any.
-    fn lone_origin(&self) -> Option<Time>;
+    fn single_origin(&self) -> Option<Time>;
     /// Discards messages staged since the last successful call.
     fn rollback(&mut self);
     /// Ends a successful call: checks it against the declared bounds.
@@ -80,8 +80,8 @@ pub trait PortSet: Sized + 'static {
     /// # Errors
     /// `EmitsBound`.
     fn commit(&mut self) -> Result<(), NodeError>;
-    /// Ends a portion: the messages staged since the last one share this ledger.
-    fn portion(&mut self, accounted: u64, weight: u32);
+    /// Ends a segment: the messages staged since the last one share this ledger.
+    fn segment(&mut self, accounted: u64, weight: u32);
     /// Checks that every edge that fails its producer has room for the staged messages of one call. If not, discards
     /// all of them.
     ///
@@ -102,7 +102,7 @@ pub trait PortSet: Sized + 'static {
     /// # Errors
     /// `EdgeFull` with `when_full: fail`.
     fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError>;
-    /// [`PortSet::portion`] and [`PortSet::publish`] for all calls of a turn at once.
+    /// [`PortSet::segment`] and [`PortSet::publish`] for all calls of a turn at once.
     ///
     /// # Errors
     /// As [`PortSet::publish`].
@@ -305,12 +305,12 @@ impl<T: Payload> Port<T> {
     }
 
     #[inline]
-    fn portion(&mut self, accounted: u64, weight: u32) {
-        self.portion_of(self.staged.items.len() - self.staged.in_runs, accounted, weight);
+    fn segment(&mut self, accounted: u64, weight: u32) {
+        self.segment_of(self.staged.items.len() - self.staged.in_runs, accounted, weight);
     }
 
     #[inline]
-    fn portion_of(&mut self, n: usize, accounted: u64, weight: u32) {
+    fn segment_of(&mut self, n: usize, accounted: u64, weight: u32) {
         let n = n.min(self.staged.items.len() - self.staged.in_runs) as u32;
         if n > 0 {
             self.staged.in_runs += n as usize;
@@ -340,10 +340,10 @@ impl<T: Payload> Port<T> {
         if self.staged.items.is_empty() { Ok(()) } else { self.publish_all(accounted, weight, sent, emit) }
     }
 
-    /// Out of line: what a lone message within a worker does not need stays apart from what it needs.
+    /// Out of line: what a single message within a worker does not need stays apart from what it needs.
     #[inline(never)]
     fn publish_listed(&mut self, accounted: u64, weight: u32, sent: u64, emit: u64) -> Result<(), NodeError> {
-        self.portion(accounted, weight);
+        self.segment(accounted, weight);
         self.publish(sent, emit)
     }
 
@@ -541,7 +541,7 @@ impl<T: Payload> PortSet for Port<T> {
         self.staged.items.len() >= self.staged.unchecked
     }
     #[inline]
-    fn lone_origin(&self) -> Option<Time> {
+    fn single_origin(&self) -> Option<Time> {
         if let [message] = &self.staged.items[..] { Some(message.header().origin) } else { None }
     }
     #[inline]
@@ -555,8 +555,8 @@ impl<T: Payload> PortSet for Port<T> {
         Ok(())
     }
     #[inline]
-    fn portion(&mut self, accounted: u64, weight: u32) {
-        Port::portion(self, accounted, weight);
+    fn segment(&mut self, accounted: u64, weight: u32) {
+        Port::segment(self, accounted, weight);
     }
     fn double(&mut self) {
         for at in 0..self.staged.items.len() {

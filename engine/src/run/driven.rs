@@ -226,7 +226,7 @@ impl Driven {
         let (mut worked, mut all_ended, mut wake) = (false, true, u64::MAX);
         for (scheduler, cx) in &mut self.workers {
             // The worker's cached time is out of date.
-            cx.stale();
+            cx.invalidate_clock();
             match scheduler.pass(cx) {
                 Turn::Worked => worked = true,
                 Turn::Idle(until) => wake = wake.min(until),
@@ -235,8 +235,8 @@ impl Driven {
                 Turn::Done => continue,
             }
             all_ended = false;
-            scheduler.obey(cx);
-            cx.tidy();
+            scheduler.apply_commands(cx);
+            cx.flush();
         }
         self.has_ended = all_ended;
         match (all_ended, worked) {
@@ -374,7 +374,7 @@ impl Driven {
         for (worker, (scheduler, cx)) in workers.into_iter().enumerate() {
             running.outcomes[worker] = Some(WorkerOutcome::of(worker, scheduler, cx, None));
         }
-        let mut report = running.gathered(!has_ended);
+        let mut report = running.into_report(!has_ended);
         report.wall = Duration::from_nanos(clock.now().since(begun));
         report
     }

@@ -7,14 +7,14 @@
 use crate::base::unit::show_ns;
 use crate::edge::{self, Reason};
 use crate::exec::mailbox::Subject;
-use crate::exec::notice::Noticed;
 use crate::exec::shared::{RunShared, lock, try_lock};
-use crate::exec::stage::Counts;
+use crate::exec::stage::StageCounts;
+use crate::exec::worker_event::WorkerEvent;
 use crate::host::clock::{Clock, WallWatch};
 use crate::host::sync::{Arc, DynArc};
 use crate::ledger::Term;
 use crate::node::statistics::Observe;
-use crate::node::{EdgeStats, NodeStats, PathStats, RunStats, Window};
+use crate::node::{EdgeStats, NodeStats, PathStats, RunStats, StatisticsWindow};
 use crate::run::event::{Event, EventKind};
 use crate::run::inside::{self, SeenNode};
 use crate::run::loops::{Loops, SeenLoop};
@@ -48,14 +48,14 @@ pub(crate) struct Watcher {
     pub(crate) has_workers: bool,
     /// The fraction of an edge's messages that may be lost without an event.
     drops_above: f64,
-    seen: Mutex<Seen>,
+    seen: Mutex<LastCheck>,
     pub(crate) tails: Mutex<Tails>,
     pub(crate) windows: Mutex<Windows>,
 }
 
 /// The counters of a run's nodes, edges and paths.
 pub(crate) struct Watched {
-    pub(crate) counts: Vec<Arc<Counts>>,
+    pub(crate) counts: Vec<Arc<StageCounts>>,
     pub(crate) edges: Vec<WatchedEdge>,
     pub(crate) paths: WatchedPaths,
     pub(crate) joins: Vec<WatchedJoin>,
@@ -64,7 +64,7 @@ pub(crate) struct Watched {
 
 /// An edge and its counters.
 pub(crate) struct WatchedEdge {
-    pub(crate) counters: Arc<edge::Shared>,
+    pub(crate) counters: Arc<edge::EdgeShared>,
     /// Its ends, `node/port`.
     pub(crate) from: String,
     pub(crate) to: String,
@@ -121,7 +121,7 @@ impl Observe for Watcher {
 }
 
 /// The observations of the last check.
-struct Seen {
+struct LastCheck {
     workers: Vec<Worker>,
     wall: WallWatch,
     /// When losses were last checked, ns of the run's clock; 0 before the first time.
@@ -137,7 +137,7 @@ struct Seen {
     peaks: Vec<u64>,
 }
 
-impl Seen {
+impl LastCheck {
     /// By edge: for how long a join has starved for it, ns.
     fn starves(&self) -> Vec<Option<u64>> {
         let mut edges = vec![None; self.losses.len()];
@@ -205,7 +205,7 @@ impl Watcher {
         tails: Tails,
     ) -> Self {
         let worker = Worker { turn: None, since: Instant::now(), is_reported: false };
-        let seen = Seen {
+        let seen = LastCheck {
             workers: vec![worker; shared.at.len()],
             wall: WallWatch::default(),
             losses_at: 0,
@@ -246,7 +246,7 @@ impl Watcher {
             self.shared.note(format!(
                 "the wall clock was set {direction} by {shown} during the run; no time in this report depends on it"
             ));
-            self.shared.notice(|| Noticed::ClockSet { by });
+            self.shared.record_event(|| WorkerEvent::ClockSet { by });
             if let Some(clock) = self.shared.clock() {
                 lock(&self.tails).clock_was_set(clock.now().0);
             }
@@ -286,7 +286,9 @@ impl Watcher {
         tails.take(&self.shared.outliers);
         // On a simulated clock nothing takes long.
         if matches!(clock, Clock::Monotonic) {
-            tails.look_at_throttling(clock.now().0, at_once, |by| self.shared.notice(|| Noticed::CpuThrottled { by }));
+            tails.look_at_throttling(clock.now().0, at_once, |by| {
+                self.shared.record_event(|| WorkerEvent::CpuThrottled { by })
+            });
         }
     }
 
@@ -307,7 +309,7 @@ impl Watcher {
     }
 
     /// Returns the counters of every node, with its windows.
-    pub(crate) fn node_stats(&self, windows: &BTreeMap<(Subject, Term), Window>) -> Vec<NodeStats> {
+    pub(crate) fn node_stats(&self, windows: &BTreeMap<(Subject, Term), StatisticsWindow>) -> Vec<NodeStats> {
         let nodes = self.shared.names().iter().zip(&self.watched.counts).enumerate();
         nodes
             .map(|(at, (name, counts))| {
@@ -331,7 +333,7 @@ impl Watcher {
     }
 
     /// Returns the ages at the sinks, and the deadlines missed there.
-    pub(crate) fn path_stats(&self, windows: &BTreeMap<(Subject, Term), Window>) -> Vec<PathStats> {
+    pub(crate) fn path_stats(&self, windows: &BTreeMap<(Subject, Term), StatisticsWindow>) -> Vec<PathStats> {
         let name = |at: usize| self.shared.names()[at].clone();
         let paths = windows.iter().filter_map(|((subject, term), latency)| match subject {
             Subject::Path(from, to) if *term == Term::EndToEnd => {
@@ -373,7 +375,7 @@ impl Watcher {
                     let took = u64::try_from((now - seen.since).as_nanos()).unwrap_or(u64::MAX);
                     // Unless its worker has measured the time and reported it.
                     if self.shared.take_reported(node) {
-                        self.shared.notice(|| Noticed::Returned { node, took });
+                        self.shared.record_event(|| WorkerEvent::Returned { node, took });
                     }
                 }
                 *seen = Worker { turn, since: now, is_reported: false };
@@ -393,13 +395,13 @@ impl Watcher {
         for ((node, counts), seen) in self.watched.counts.iter().enumerate().zip(steps) {
             let (count, by) = counts.live.steps().unwrap_or_default();
             if count > seen.count && seen.told_at.is_none_or(|at| now - at >= LOSSES_EVERY) {
-                self.shared.notice(|| Noticed::SteppedBack { node, count: count - seen.count, by });
+                self.shared.record_event(|| WorkerEvent::SteppedBack { node, count: count - seen.count, by });
                 *seen = SeenSteps { count, told_at: Some(now) };
             }
         }
     }
 
-    fn look_at_losses(&self, seen: &mut Seen) {
+    fn look_at_losses(&self, seen: &mut LastCheck) {
         let Some(now) = self.shared.clock().map(|clock| clock.now().0) else { return };
         if seen.losses_at == 0 {
             seen.losses_at = now;
@@ -424,7 +426,7 @@ impl Watcher {
                         }
                         _ => "".into(),
                     };
-                    self.shared.notice(|| Noticed::Lost { edge, reason, count, of, within, slowest });
+                    self.shared.record_event(|| WorkerEvent::Lost { edge, reason, count, of, within, slowest });
                 }
             }
             *before = now;
@@ -436,8 +438,12 @@ impl Watcher {
             let taken = self.watched.counts[join.node].taken.get();
             let node = join.node;
             match seen.look(now, taken, join, &self.watched.edges) {
-                Some((edge, Silence::Begun(time))) => self.shared.notice(|| Noticed::Starves { node, edge, time }),
-                Some((_, Silence::Ended(after))) => self.shared.notice(|| Noticed::StarvingEnded { node, after }),
+                Some((edge, Silence::Begun(time))) => {
+                    self.shared.record_event(|| WorkerEvent::Starves { node, edge, time })
+                }
+                Some((_, Silence::Ended(after))) => {
+                    self.shared.record_event(|| WorkerEvent::StarvingEnded { node, after })
+                }
                 None => {}
             }
         }
@@ -446,14 +452,14 @@ impl Watcher {
             let (count, of) = (misses.missed - before.missed, misses.judged - before.judged);
             if count > 0 {
                 let slowest = self.slowest_of_path(longest.get_or_insert_with(|| self.longest_now()), path);
-                self.shared.notice(|| Noticed::Missed { path, count, of: of.max(count), within, slowest });
+                self.shared.record_event(|| WorkerEvent::Missed { path, count, of: of.max(count), within, slowest });
             }
             let is_closed = watched.source_edges.iter().all(|edge| self.watched.edges[*edge].counters.is_closed());
             // A stop closes the sources, too, but does not end a silence that was there before.
             let is_over = is_closed && !(self.shared.is_stopping() && seen.silent.is_some());
             match seen.look(now, misses, is_over) {
-                Some(Silence::Begun(time)) => self.shared.notice(|| Noticed::Silent { path, time }),
-                Some(Silence::Ended(after)) => self.shared.notice(|| Noticed::SilenceEnded { path, after }),
+                Some(Silence::Begun(time)) => self.shared.record_event(|| WorkerEvent::Silent { path, time }),
+                Some(Silence::Ended(after)) => self.shared.record_event(|| WorkerEvent::SilenceEnded { path, after }),
                 None => {}
             }
         }
@@ -463,7 +469,7 @@ impl Watcher {
         let events = &self.shared.events;
         let clock = self.shared.clock().cloned().unwrap_or_default();
         let (time, kind) = match events.pop() {
-            Some((time, noticed)) => (time, self.with_names(noticed)),
+            Some((time, event)) => (time, self.with_names(event)),
             None => match events.take_lost() {
                 0 => return None,
                 count => (clock.now(), EventKind::EventsLost { count }),

@@ -1,8 +1,8 @@
 //! What goes wrong inside a node is told while the graph runs: messages that it loses, values that are missing, its device or peer.
 
-use crate::exec::notice::{Noticed, shortened};
 use crate::exec::shared::RunShared;
-use crate::exec::stage::Counts;
+use crate::exec::stage::StageCounts;
+use crate::exec::worker_event::{WorkerEvent, shortened};
 use crate::node::live::ConnectionCounts;
 
 /// What a node had counted when it was last seen, and its connections.
@@ -33,7 +33,7 @@ struct SeenIncidents {
 }
 
 /// What a node itself has lost, by reason.
-pub(crate) fn losses(counts: &Counts) -> Vec<(&'static str, u64)> {
+pub(crate) fn losses(counts: &StageCounts) -> Vec<(&'static str, u64)> {
     let mut lost = counts.live.losses();
     // Counted by the engine: calls whose input a device did not write.
     lost.extend(Some(("device_lost", counts.lost.get())).filter(|(_, lost)| *lost > 0));
@@ -41,7 +41,7 @@ pub(crate) fn losses(counts: &Counts) -> Vec<(&'static str, u64)> {
 }
 
 /// How often something was wrong that costs no message.
-pub(crate) fn incidents(counts: &Counts) -> Vec<(&'static str, u64)> {
+pub(crate) fn incidents(counts: &StageCounts) -> Vec<(&'static str, u64)> {
     let mut incidents = counts.live.incidents();
     incidents.extend(counts.live.steps().map(|(count, _)| ("clock_steps", count)));
     incidents
@@ -49,7 +49,7 @@ pub(crate) fn incidents(counts: &Counts) -> Vec<(&'static str, u64)> {
 
 impl SeenNode {
     /// Creates the state of a node that was not seen yet, with room for what it counts: a check allocates nothing.
-    pub(crate) fn new(counts: &Counts) -> Self {
+    pub(crate) fn new(counts: &StageCounts) -> Self {
         let (lost, incidents) = (1 + counts.live.losses().len(), counts.live.incidents().len());
         SeenNode {
             lost: vec![SeenLosses::default(); lost],
@@ -59,7 +59,14 @@ impl SeenNode {
     }
 
     /// Tells what has gone wrong inside a node since this was asked before.
-    pub(crate) fn look(&mut self, node: usize, counts: &Counts, shared: &RunShared, drops_above: f64, within: u64) {
+    pub(crate) fn look(
+        &mut self,
+        node: usize,
+        counts: &StageCounts,
+        shared: &RunShared,
+        drops_above: f64,
+        within: u64,
+    ) {
         let live = &counts.live;
         let taken = counts.taken.get();
         let of = taken - self.taken;
@@ -72,10 +79,10 @@ impl SeenNode {
             let why = live.take_why(reason);
             if is_many(count) {
                 let first = shortened(&why.unwrap_or_default());
-                shared.notice(|| Noticed::LostInside { node, reason, count, of, within, first });
+                shared.record_event(|| WorkerEvent::LostInside { node, reason, count, of, within, first });
             }
             if recoveries > before.recoveries {
-                shared.notice(|| Noticed::Recovered { node, reason, lost: messages });
+                shared.record_event(|| WorkerEvent::Recovered { node, reason, lost: messages });
             }
         }
         for (i, (what, now)) in (0..).map_while(|i| live.incident(i)).enumerate() {
@@ -84,7 +91,7 @@ impl SeenNode {
             let first = live.take_incident(what);
             if is_many(count) && !before.is_told {
                 let first = shortened(&first.unwrap_or_default());
-                shared.notice(|| Noticed::Incidents { node, what, count, of, within, first });
+                shared.record_event(|| WorkerEvent::Incidents { node, what, count, of, within, first });
             }
         }
         self.taken = taken;
@@ -92,21 +99,21 @@ impl SeenNode {
     }
 
     /// Tells whether a node lost its device or peer, and why it does not have it.
-    fn look_at_connection(&mut self, node: usize, counts: &Counts, shared: &RunShared) {
+    fn look_at_connection(&mut self, node: usize, counts: &StageCounts, shared: &RunShared) {
         let now = counts.live.connection_counts().unwrap_or_default();
         let ended = now.ended - self.connection.ended;
         if ended > 0 {
             let why = shortened(&counts.live.take_ending().unwrap_or_default());
-            shared.notice(|| Noticed::Disconnected { node, count: ended, why });
+            shared.record_event(|| WorkerEvent::Disconnected { node, count: ended, why });
         }
         let failure = counts.live.connection_failure();
         if let Some(why) = failure.as_ref().filter(|why| self.failure.as_ref() != Some(why)) {
-            shared.notice(|| Noticed::NotConnected { node, why: shortened(why) });
+            shared.record_event(|| WorkerEvent::NotConnected { node, why: shortened(why) });
         }
         let was_disconnected = self.is_disconnected || ended > 0 || failure.is_some();
         let is_back = now.begun > self.connection.begun && now.open > 0;
         if was_disconnected && is_back {
-            shared.notice(|| Noticed::Reconnected { node });
+            shared.record_event(|| WorkerEvent::Reconnected { node });
         }
         (self.connection, self.is_disconnected, self.failure) = (now, was_disconnected && !is_back, failure);
     }

@@ -7,9 +7,9 @@
 //! Without its first node, a loop may contain others. After a stop, the first nodes of all of them end together. Otherwise each inner loop ends
 //! once it is empty, which may be before the loop around it ends.
 
-use crate::edge::Shared;
+use crate::edge::EdgeShared;
 use crate::exec::shared::{Change, RunShared};
-use crate::exec::stage::Counts;
+use crate::exec::stage::StageCounts;
 use crate::host::sync::{Arc, Ordering, fence};
 use crate::plan::Plan;
 use petgraph::graph::{DiGraph, NodeIndex};
@@ -25,7 +25,7 @@ const SETTLED: Duration = Duration::from_millis(10);
 pub(crate) struct Loops {
     nesting: Nesting,
     /// The nodes in loops, by the innermost.
-    nodes: Vec<Member>,
+    nodes: Vec<LoopMember>,
     /// The edges that lead into loops, and those within.
     edges: Vec<LoopEdge>,
     /// By loop: the worker of its first node.
@@ -33,10 +33,10 @@ pub(crate) struct Loops {
 }
 
 /// A node in a loop.
-struct Member {
+struct LoopMember {
     innermost: usize,
     worker: usize,
-    counts: Arc<Counts>,
+    counts: Arc<StageCounts>,
 }
 
 /// An edge to a node in a loop.
@@ -45,7 +45,7 @@ struct LoopEdge {
     innermost: usize,
     /// The depth of the innermost loop that contains both ends; 0 for none.
     depth: u32,
-    counters: Arc<Shared>,
+    counters: Arc<EdgeShared>,
 }
 
 /// The loops as a tree: each is followed by the loops that are left of it without its first node.
@@ -153,12 +153,12 @@ pub(crate) struct SeenLoop {
     is_told: bool,
     /// After a stop: the number of calls at which its messages have gone round often enough.
     enough: Option<u64>,
-    state: State,
+    state: LoopState,
 }
 
 /// The state of a loop and those within it.
 #[derive(Clone, Copy, Debug)]
-struct State {
+struct LoopState {
     /// Over the edges that are open: the least depth of a loop that contains both ends.
     fed_from: u32,
     waiting: u64,
@@ -168,18 +168,18 @@ struct State {
     is_idle: bool,
 }
 
-impl Default for State {
+impl Default for LoopState {
     fn default() -> Self {
-        State { fed_from: u32::MAX, waiting: 0, calls: 0, is_calling: false, has_wakes: false, is_idle: true }
+        LoopState { fed_from: u32::MAX, waiting: 0, calls: 0, is_calling: false, has_wakes: false, is_idle: true }
     }
 }
 
 impl Loops {
     /// Finds the loops of a graph.
-    pub(crate) fn new(plan: &Plan, counts: &[Arc<Counts>], edges: &[Arc<Shared>]) -> Self {
+    pub(crate) fn new(plan: &Plan, counts: &[Arc<StageCounts>], edges: &[Arc<EdgeShared>]) -> Self {
         let ends: Vec<(usize, usize)> = plan.edges().iter().map(|edge| (edge.from, edge.to)).collect();
         let nesting = Nesting::new(&ends);
-        let member = |(node, innermost): (&usize, &usize)| Member {
+        let member = |(node, innermost): (&usize, &usize)| LoopMember {
             innermost: *innermost,
             worker: plan.nodes()[*node].worker,
             counts: counts[*node].clone(),
@@ -214,13 +214,13 @@ impl Loops {
 
     /// Reads the state of each loop. Returns false while messages may come into every one.
     fn look(&self, seen: &mut [SeenLoop], shared: &RunShared) -> bool {
-        seen.iter_mut().for_each(|one| one.state = State::default());
+        seen.iter_mut().for_each(|one| one.state = LoopState::default());
         if self.look_at_edges(seen) {
             return false;
         }
-        seen.iter_mut().for_each(|one| one.state = State::default());
+        seen.iter_mut().for_each(|one| one.state = LoopState::default());
         // Read before the edges and the calls: a worker that waits has nothing on its way from a call to an edge.
-        for Member { innermost, worker, .. } in &self.nodes {
+        for LoopMember { innermost, worker, .. } in &self.nodes {
             seen[*innermost].state.is_idle &= shared.at[*worker].node().is_none();
         }
         fence(Ordering::Acquire);
@@ -228,8 +228,8 @@ impl Loops {
         for LoopEdge { innermost, counters, .. } in &self.edges {
             seen[*innermost].state.waiting += counters.depth();
         }
-        for Member { innermost, counts, .. } in &self.nodes {
-            let Counts { taken, done, failed, lost, wakes, .. } = &**counts;
+        for LoopMember { innermost, counts, .. } in &self.nodes {
+            let StageCounts { taken, done, failed, lost, wakes, .. } = &**counts;
             let state = &mut seen[*innermost].state;
             state.calls += taken.get();
             state.is_calling |= taken.get() != done.get() + failed.get() + lost.get();

@@ -1,11 +1,11 @@
 //! A running graph: stopping it, watching it, waiting for it.
 
 use crate::base::error::suggest;
-use crate::edge::Shared;
+use crate::edge::EdgeShared;
 use crate::exec::endpoint::AnyEndpoint;
 use crate::exec::mailbox::Subject;
 use crate::exec::shared::{COMMANDS, Change, RunShared};
-use crate::exec::stage::{Counts, Judged};
+use crate::exec::stage::{Judged, StageCounts};
 use crate::exec::worker;
 use crate::host::clock::Clock;
 use crate::host::cpu::Pinned;
@@ -18,7 +18,7 @@ use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::events::{Events, Watcher};
 use crate::run::spans::Spans;
-use crate::run::windows::Interval;
+use crate::run::windows::RecordedInterval;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -42,10 +42,10 @@ impl Drain {
 pub struct Running {
     pub(crate) plan: Plan,
     pub(crate) shared: Arc<RunShared>,
-    pub(crate) edges: Vec<Arc<Shared>>,
+    pub(crate) edges: Vec<Arc<EdgeShared>>,
     /// The endpoints of handles, each with its node.
     pub(crate) endpoints: Vec<(usize, DynArc<dyn AnyEndpoint>)>,
-    pub(crate) counts: Vec<Arc<Counts>>,
+    pub(crate) counts: Vec<Arc<StageCounts>>,
     /// Deadline counts at the sinks, by path of the plan.
     pub(crate) judged: Arc<Vec<Judged>>,
     pub(crate) pinned: Vec<Pinned>,
@@ -158,7 +158,7 @@ impl Running {
         let name = |at: usize| self.plan.nodes()[at].name.clone();
         let intervals = self.watcher.intervals().into_iter();
         intervals
-            .map(|Interval { subject, term, begin, length, recorded }| {
+            .map(|RecordedInterval { subject, term, begin, length, recorded }| {
                 let (node, to) = match subject {
                     Subject::Node(node) => (name(node), None),
                     Subject::Path(from, to) => (name(from), Some(name(to))),
@@ -292,7 +292,7 @@ impl Running {
             self.shared.abort();
             self.await_threads(GRACE);
         }
-        self.gathered(late)
+        self.into_report(late)
     }
 
     /// Waits up to `time` for the results of the threads that were started.
@@ -314,7 +314,7 @@ impl Running {
     }
 
     /// Makes the report, once all workers have sent their results or were abandoned; `late` if messages in flight have not arrived.
-    pub(crate) fn gathered(mut self, late: bool) -> Report {
+    pub(crate) fn into_report(mut self, late: bool) -> Report {
         self.finished = true;
         self.join_threads();
         self.report(late)

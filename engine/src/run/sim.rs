@@ -199,9 +199,9 @@ impl Simulation {
         let Some(stage) = stage else { return Step::Ended };
         let (scheduler, cx) = &mut self.workers[stage.worker];
         // The worker's cached time is out of date.
-        cx.stale();
+        cx.invalidate_clock();
         let turn = scheduler.turn(stage.at, cx);
-        scheduler.obey(cx);
+        scheduler.apply_commands(cx);
         self.clock.advance(1 + self.rng.u64(..TURN_NS));
         let soon = self.clock.now().0 + AGAIN_NS;
         stage.state = match turn {
@@ -225,9 +225,9 @@ impl Simulation {
         let (mut turned, mut all_ended, mut wake) = (false, true, u64::MAX);
         for (scheduler, cx) in &mut self.workers {
             // The worker's cached time is out of date.
-            cx.stale();
+            cx.invalidate_clock();
             let turn = scheduler.pass(cx);
-            scheduler.obey(cx);
+            scheduler.apply_commands(cx);
             self.clock.advance(1 + self.rng.u64(..TURN_NS));
             match turn {
                 Turn::Worked => turned = true,
@@ -267,7 +267,7 @@ impl Simulation {
     fn end_loops(&mut self, is_idle: bool) -> bool {
         let has_ended = self.running.watcher.end_loops(is_idle);
         if has_ended {
-            self.workers.iter_mut().for_each(|(scheduler, cx)| scheduler.obey(cx));
+            self.workers.iter_mut().for_each(|(scheduler, cx)| scheduler.apply_commands(cx));
         }
         has_ended
     }

@@ -4,13 +4,13 @@ use crate::exec::mailbox::Subject;
 use crate::host::clock::Time;
 use crate::host::sync::DynArc;
 use crate::ledger::Term;
-use crate::ledger::span::{Activity, Entry};
+use crate::ledger::span::{Activity, SpanEntry};
 use crate::run::events::Watcher;
 
 /// What a worker did for some time, or what a message waited for until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Span {
+pub struct TraceSpan {
     /// The worker, as an index of [`Plan::workers`](crate::Plan::workers).
     pub worker: usize,
     /// What it was.
@@ -23,7 +23,7 @@ pub struct Span {
     pub messages: u32,
 }
 
-/// What a [`Span`] tells of; nodes are indices of [`Plan::nodes`](crate::Plan::nodes).
+/// What a [`TraceSpan`] tells of; nodes are indices of [`Plan::nodes`](crate::Plan::nodes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SpanKind {
@@ -75,11 +75,11 @@ impl std::fmt::Debug for Spans {
 impl Spans {
     /// Reads the spans that have been handed over since the last call: those of each worker about in the order in which they ended. All
     /// clones read from the same pages.
-    pub fn read(&self, mut take: impl FnMut(Span)) {
+    pub fn read(&self, mut take: impl FnMut(TraceSpan)) {
         let shared = &self.0.shared;
         for (worker, pages) in shared.spans.iter().enumerate() {
             let parts = shared.mailboxes[worker].parts.get();
-            pages.read(|Entry { activity, messages, begin, end }| {
+            pages.read(|SpanEntry { activity, messages, begin, end }| {
                 let kind = match activity {
                     Activity::Turn(node) => Some(SpanKind::Turn { node: node as usize }),
                     Activity::Sleep => Some(SpanKind::Sleep),
@@ -93,7 +93,7 @@ impl Spans {
                     }
                 };
                 if let Some(kind) = kind {
-                    take(Span { worker, kind, begin: Time(begin), end: Time(end), messages });
+                    take(TraceSpan { worker, kind, begin: Time(begin), end: Time(end), messages });
                 }
             });
         }

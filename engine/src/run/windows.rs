@@ -9,7 +9,7 @@ use crate::exec::mailbox::Subject;
 use crate::exec::shared::{RunShared, lock, try_lock};
 use crate::host::sync::Ordering;
 use crate::ledger::{Copies, Recorded, Term};
-use crate::node::Window;
+use crate::node::StatisticsWindow;
 use crate::run::events::Watcher;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_millis(5);
 #[derive(Default)]
 pub(crate) struct Windows {
     workers: Vec<Before>,
-    pub(super) latest: BTreeMap<(Subject, Term), Window>,
+    pub(super) latest: BTreeMap<(Subject, Term), StatisticsWindow>,
     /// When the run began, and whether the warm-up is excluded.
     begun: u64,
     warms_up: bool,
@@ -40,7 +40,7 @@ struct Kept {
 }
 
 /// What was recorded in an interval of a run.
-pub(crate) struct Interval {
+pub(crate) struct RecordedInterval {
     pub(crate) subject: Subject,
     pub(crate) term: Term,
     /// From the start of the run.
@@ -121,8 +121,8 @@ fn keep(kept: &mut BTreeMap<(Subject, Term), Kept>, of: (Subject, Term), from: u
     }
 }
 
-fn window(recorded: Option<&Recorded>, within: Duration) -> Window {
-    Window {
+fn window(recorded: Option<&Recorded>, within: Duration) -> StatisticsWindow {
+    StatisticsWindow {
         within,
         count: recorded.map_or(0, |recorded| recorded.histogram.len()),
         p50: recorded.and_then(|recorded| recorded.quantile(0.5)),
@@ -133,7 +133,7 @@ fn window(recorded: Option<&Recorded>, within: Duration) -> Window {
 
 impl Watcher {
     /// Returns the latest windows; requests new ones if the last are older than a second, and waits for them.
-    pub(crate) fn windows(&self) -> BTreeMap<(Subject, Term), Window> {
+    pub(crate) fn windows(&self) -> BTreeMap<(Subject, Term), StatisticsWindow> {
         self.renew_windows().latest.clone()
     }
 
@@ -155,7 +155,7 @@ impl Watcher {
 
     /// As [`windows`](Self::windows), for a worker, which never waits: new windows are there for the next call. `None` while another
     /// thread reads.
-    pub(crate) fn windows_without_waiting(&self) -> Option<BTreeMap<(Subject, Term), Window>> {
+    pub(crate) fn windows_without_waiting(&self) -> Option<BTreeMap<(Subject, Term), StatisticsWindow>> {
         let now = self.shared.clock()?.now().0;
         let mut windows = try_lock(&self.windows)?;
         windows.take(&self.shared);
@@ -171,13 +171,13 @@ impl Watcher {
     }
 
     /// Returns what was recorded since the last call, as far as the workers have passed it on; the first call covers the run so far.
-    pub(crate) fn intervals(&self) -> Vec<Interval> {
+    pub(crate) fn intervals(&self) -> Vec<RecordedInterval> {
         lock(&self.windows).kept.get_or_insert_default();
         let mut windows = self.renew_windows();
         let begun = windows.begun;
         let kept = windows.kept.as_mut().map(std::mem::take).unwrap_or_default();
         kept.into_iter()
-            .map(|((subject, term), Kept { from, to, recorded })| Interval {
+            .map(|((subject, term), Kept { from, to, recorded })| RecordedInterval {
                 subject,
                 term,
                 begin: Duration::from_nanos(from.saturating_sub(begun)),

@@ -2,11 +2,11 @@
 
 mod handles;
 
-use crate::edge::{Buffers, Params, Shared};
+use crate::edge::{EdgeBuffers, EdgeShared, Params};
 use crate::exec::endpoint::{AnyEndpoint, NewHandle};
 use crate::exec::planned::{PlannedNode, StageParts, StagePlan};
 use crate::exec::shared::{BuildError, RunShared, StartError};
-use crate::exec::stage::{Blueprint, Common, Counts, Judged, Links, Liveness, Stage};
+use crate::exec::stage::{Blueprint, Common, Judged, Links, Liveness, Stage, StageCounts};
 use crate::exec::worker::{self, Cx};
 use crate::host::clock::Clock;
 use crate::host::cpu::{self, Pinned};
@@ -44,8 +44,8 @@ use std::time::Instant;
 pub struct Wired {
     plan: Plan,
     shared: Arc<RunShared>,
-    edges: Vec<Arc<Shared>>,
-    counts: Vec<Arc<Counts>>,
+    edges: Vec<Arc<EdgeShared>>,
+    counts: Vec<Arc<StageCounts>>,
     workers: Vec<WorkerParts>,
     judged: Arc<Vec<Judged>>,
     /// Handles not yet taken, by node.
@@ -105,8 +105,8 @@ impl Plan {
     /// [`RunError::Refused`] if a pool cannot be allocated.
     pub fn wire(mut self) -> Result<Wired, RunError> {
         let bells: Vec<Arc<Bell>> = self.workers().iter().map(|_| Arc::default()).collect();
-        let edges: Vec<Arc<Shared>> = self.edges().iter().map(|_| Arc::default()).collect();
-        let counts: Vec<Arc<Counts>> = self.nodes().iter().map(|_| Arc::default()).collect();
+        let edges: Vec<Arc<EdgeShared>> = self.edges().iter().map(|_| Arc::default()).collect();
+        let counts: Vec<Arc<StageCounts>> = self.nodes().iter().map(|_| Arc::default()).collect();
         let mut ends: Vec<EdgeEnds> = self.workers().iter().map(|_| EdgeEnds::default()).collect();
         for (i, edge) in self.edges().iter().enumerate() {
             let (from, to) = (self.nodes()[edge.from].worker, self.nodes()[edge.to].worker);
@@ -158,8 +158,8 @@ impl Plan {
     fn node_parts(
         &mut self,
         node: usize,
-        counts: &[Arc<Counts>],
-        edges: &[Arc<Shared>],
+        counts: &[Arc<StageCounts>],
+        edges: &[Arc<EdgeShared>],
         judged: &Arc<Vec<Judged>>,
     ) -> Result<NodeParts, RunError> {
         let ports = self.planned_ports(node);
@@ -249,7 +249,7 @@ fn build(
         producers.into_iter().map(|(i, e)| (i, e as Box<dyn Any>)).collect();
     let mut consumers: HashMap<usize, Box<dyn Any>> =
         consumers.into_iter().map(|(i, e)| (i, e as Box<dyn Any>)).collect();
-    let mut buffers = Buffers::default();
+    let mut buffers = EdgeBuffers::default();
     for (i, params, connect) in local {
         let (tx, rx) = (connect.local)(&params, &mut buffers);
         producers.insert(i, tx);
@@ -313,7 +313,7 @@ fn build(
         cx.enter(node);
         match crate::exec::stage::guarded("build", || planned.make(parts, &mut building, cx)) {
             Ok(stage) => stages.push(stage),
-            Err(trouble) => return Err(BuildError { node, text: trouble.into_text() }),
+            Err(failure) => return Err(BuildError { node, text: failure.into_text() }),
         }
     }
     Ok(stages)

@@ -1,6 +1,6 @@
 //! What there is without libasound: the same interface, and no device.
 
-use crate::{Capabilities, Descriptor, Direction, FoundDevice, Part, Position, Setup, Wanted};
+use crate::{Descriptor, FoundDevice, PcmCapabilities, PcmDirection, Position, Setup, Wanted, WantedPart};
 use std::convert::Infallible;
 use std::io;
 
@@ -10,13 +10,13 @@ pub struct Pcm(Infallible);
 
 #[expect(missing_docs, clippy::missing_errors_doc, reason = "documented where it is linked")]
 impl Pcm {
-    pub fn open(_: &str, _: Direction) -> io::Result<Pcm> {
+    pub fn open(_: &str, _: PcmDirection) -> io::Result<Pcm> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "this program was built without sound"))
     }
-    pub fn capabilities(&self) -> io::Result<Capabilities> {
+    pub fn capabilities(&self) -> io::Result<PcmCapabilities> {
         match self.0 {}
     }
-    pub fn refusals(&self, _: &Wanted) -> io::Result<Vec<(Part, String)>> {
+    pub fn refusals(&self, _: &Wanted) -> io::Result<Vec<(WantedPart, String)>> {
         match self.0 {}
     }
     pub fn set_up(&mut self, _: &Wanted) -> io::Result<Setup> {

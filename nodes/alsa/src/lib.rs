@@ -5,9 +5,9 @@
 //! device's own format is. Without the feature `link` libasound is not linked, and opening a device fails.
 //!
 //! ```no_run
-//! use limen_alsa::{Channels, Direction, Pcm, Wanted};
-//! let mut pcm = Pcm::open("hw:0,0", Direction::Capture)?;
-//! let wanted = Wanted { channels: Channels::Exactly(1), rate: Some(48_000), format: None, period: 480, buffer: 4_800, wake: 480 };
+//! use limen_alsa::{PcmChannels, PcmDirection, Pcm, Wanted};
+//! let mut pcm = Pcm::open("hw:0,0", PcmDirection::Capture)?;
+//! let wanted = Wanted { channels: PcmChannels::Exactly(1), rate: Some(48_000), format: None, period: 480, buffer: 4_800, wake: 480 };
 //! let setup = pcm.set_up(&wanted)?;
 //! pcm.start()?;
 //! let mut frames = vec![0.0; 480 * setup.channels];
@@ -37,7 +37,7 @@ pub const IS_LINKED: bool = cfg!(feature = "link");
 
 /// Where the sound goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum PcmDirection {
     /// From the device: a microphone.
     Capture,
     /// To the device: a loudspeaker.
@@ -46,7 +46,7 @@ pub enum Direction {
 
 /// The format of a device's samples, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum PcmFormat {
     /// Floats of 32 bits.
     F32,
     /// Integers of 32 bits.
@@ -57,30 +57,30 @@ pub enum Format {
     S16,
 }
 
-impl Format {
+impl PcmFormat {
     /// All formats, those of more precision first.
-    pub const ALL: [Format; 4] = [Format::F32, Format::S32, Format::S24, Format::S16];
+    pub const ALL: [PcmFormat; 4] = [PcmFormat::F32, PcmFormat::S32, PcmFormat::S24, PcmFormat::S16];
 
     /// Bytes of a sample.
     pub fn bytes(self) -> usize {
-        if self == Format::S16 { 2 } else { 4 }
+        if self == PcmFormat::S16 { 2 } else { 4 }
     }
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for PcmFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Format::F32 => "f32",
-            Format::S32 => "s32",
-            Format::S24 => "s24",
-            Format::S16 => "s16",
+            PcmFormat::F32 => "f32",
+            PcmFormat::S32 => "s32",
+            PcmFormat::S24 => "s24",
+            PcmFormat::S16 => "s16",
         })
     }
 }
 
 /// How many channels a device is opened with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Channels {
+pub enum PcmChannels {
     /// So many; refused if the device lacks them.
     Exactly(u32),
     /// So many, or the nearest number that the device has.
@@ -91,11 +91,11 @@ pub enum Channels {
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// The channels.
-    pub channels: Channels,
+    pub channels: PcmChannels,
     /// Frames per second; `None` for 48000 or the nearest rate that the device has.
     pub rate: Option<u32>,
-    /// The format of the device's samples; `None` for the first of [`Format::ALL`] that it has.
-    pub format: Option<Format>,
+    /// The format of the device's samples; `None` for the first of [`PcmFormat::ALL`] that it has.
+    pub format: Option<PcmFormat>,
     /// Frames between two interrupts of the device; the nearest number is taken.
     pub period: usize,
     /// Frames of the device's buffer; the nearest number is taken.
@@ -112,7 +112,7 @@ pub struct Setup {
     /// Frames per second.
     pub rate: u32,
     /// The format of the device's samples.
-    pub format: Format,
+    pub format: PcmFormat,
     /// Frames of the device's buffer.
     pub buffer: usize,
     /// With how many frames the descriptors become ready.
@@ -121,22 +121,22 @@ pub struct Setup {
 
 /// What a device has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Capabilities {
+pub struct PcmCapabilities {
     /// The least and the most channels.
     pub channels: (u32, u32),
     /// The least and the greatest rate, frames per second.
     pub rates: (u32, u32),
-    /// Those of its formats that are in [`Format::ALL`].
-    pub formats: Vec<Format>,
+    /// Those of its formats that are in [`PcmFormat::ALL`].
+    pub formats: Vec<PcmFormat>,
 }
 
-impl fmt::Display for Capabilities {
+impl fmt::Display for PcmCapabilities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let range = |(least, most): (u32, u32)| match least == most {
             true => least.to_string(),
             false => format!("{least} to {most}"),
         };
-        let formats: Vec<String> = self.formats.iter().map(Format::to_string).collect();
+        let formats: Vec<String> = self.formats.iter().map(PcmFormat::to_string).collect();
         let formats = if formats.is_empty() { "no supported format".into() } else { formats.join(" ") };
         let plural = if self.channels == (1, 1) { "" } else { "s" };
         write!(f, "{} channel{plural}, {} Hz, {formats}", range(self.channels), range(self.rates))
@@ -145,7 +145,7 @@ impl fmt::Display for Capabilities {
 
 /// A part of [`Wanted`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum WantedPart {
     /// [`Wanted::channels`].
     Channels,
     /// [`Wanted::rate`].
@@ -156,7 +156,7 @@ pub enum Part {
 
 /// What a device does at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum PcmState {
     /// Ready to start.
     Prepared,
     /// Sound moves.
@@ -173,7 +173,7 @@ pub enum State {
 #[derive(Clone, Copy, Debug)]
 pub struct Position {
     /// What it does.
-    pub state: State,
+    pub state: PcmState,
     /// The time of this position, by `CLOCK_MONOTONIC`; `None` if the device has none.
     pub time: Option<Duration>,
     /// Frames that can be read or written.
@@ -201,7 +201,7 @@ pub struct FoundDevice {
     /// What the driver calls it.
     pub about: String,
     /// What it captures and plays; or why it cannot be opened. `None` if it does not at all.
-    pub capture: Option<io::Result<Capabilities>>,
+    pub capture: Option<io::Result<PcmCapabilities>>,
     /// As `capture`.
-    pub playback: Option<io::Result<Capabilities>>,
+    pub playback: Option<io::Result<PcmCapabilities>>,
 }

@@ -1,7 +1,10 @@
 //! The devices of libasound.
 
 use crate::sample::{decode, encode};
-use crate::{Capabilities, Channels, Descriptor, Direction, Format, FoundDevice, Part, Position, Setup, State, Wanted};
+use crate::{
+    Descriptor, FoundDevice, PcmCapabilities, PcmChannels, PcmDirection, PcmFormat, PcmState, Position, Setup, Wanted,
+    WantedPart,
+};
 use alsa::card;
 use alsa::ctl::{Ctl, DeviceIter};
 use alsa::pcm::{Access, Format as AlsaFormat, Frames, HwParams, PCM, State as AlsaState, TstampType};
@@ -28,7 +31,7 @@ const EAGAIN: i32 = 11;
 /// An open device.
 pub struct Pcm {
     pcm: PCM,
-    direction: Direction,
+    direction: PcmDirection,
     setup: Option<Setup>,
     /// Whether the device's times are of `CLOCK_MONOTONIC`.
     is_monotonic: bool,
@@ -48,20 +51,20 @@ fn failed(error: alsa::Error) -> io::Error {
     io::Error::from_raw_os_error(error.errno().checked_abs().filter(|number| *number > 0).unwrap_or(EIO))
 }
 
-fn of_alsa(format: Format) -> AlsaFormat {
+fn of_alsa(format: PcmFormat) -> AlsaFormat {
     match format {
-        Format::F32 => AlsaFormat::FloatLE,
-        Format::S32 => AlsaFormat::S32LE,
-        Format::S24 => AlsaFormat::S24LE,
-        Format::S16 => AlsaFormat::S16LE,
+        PcmFormat::F32 => AlsaFormat::FloatLE,
+        PcmFormat::S32 => AlsaFormat::S32LE,
+        PcmFormat::S24 => AlsaFormat::S24LE,
+        PcmFormat::S16 => AlsaFormat::S16LE,
     }
 }
 
-fn capabilities(params: &HwParams<'_>) -> alsa::Result<Capabilities> {
-    Ok(Capabilities {
+fn capabilities(params: &HwParams<'_>) -> alsa::Result<PcmCapabilities> {
+    Ok(PcmCapabilities {
         channels: (params.get_channels_min()?, params.get_channels_max()?),
         rates: (params.get_rate_min()?, params.get_rate_max()?),
-        formats: Format::ALL.into_iter().filter(|format| params.test_format(of_alsa(*format)).is_ok()).collect(),
+        formats: PcmFormat::ALL.into_iter().filter(|format| params.test_format(of_alsa(*format)).is_ok()).collect(),
     })
 }
 
@@ -77,13 +80,13 @@ impl Pcm {
     ///
     /// # Errors
     /// The system's error, with the library's words: there is no such device, or it is in use.
-    pub fn open(name: &str, direction: Direction) -> io::Result<Pcm> {
+    pub fn open(name: &str, direction: PcmDirection) -> io::Result<Pcm> {
         let said = Output::local_error_handler().ok();
         let open = || {
             let name = CString::new(name).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
             let direction = match direction {
-                Direction::Capture => alsa::Direction::Capture,
-                Direction::Playback => alsa::Direction::Playback,
+                PcmDirection::Capture => alsa::Direction::Capture,
+                PcmDirection::Playback => alsa::Direction::Playback,
             };
             PCM::open(&name, direction, true).map_err(failed)
         };
@@ -104,7 +107,7 @@ impl Pcm {
     ///
     /// # Errors
     /// The system's error.
-    pub fn capabilities(&self) -> io::Result<Capabilities> {
+    pub fn capabilities(&self) -> io::Result<PcmCapabilities> {
         HwParams::any(&self.pcm).and_then(|params| capabilities(&params)).map_err(failed)
     }
 
@@ -112,30 +115,30 @@ impl Pcm {
     ///
     /// # Errors
     /// The system's error.
-    pub fn refusals(&self, wanted: &Wanted) -> io::Result<Vec<(Part, String)>> {
+    pub fn refusals(&self, wanted: &Wanted) -> io::Result<Vec<(WantedPart, String)>> {
         let params = HwParams::any(&self.pcm).map_err(failed)?;
         let mut refused = Vec::new();
         if params.test_access(Access::RWInterleaved).is_err() {
-            refused.push((Part::Format, "the device has no interleaved frames".into()));
+            refused.push((WantedPart::Format, "the device has no interleaved frames".into()));
         }
         match wanted.format {
             Some(format) if params.test_format(of_alsa(format)).is_err() => {
-                refused.push((Part::Format, format!("the device does not have {format}")));
+                refused.push((WantedPart::Format, format!("the device does not have {format}")));
             }
-            None if Format::ALL.into_iter().all(|format| params.test_format(of_alsa(format)).is_err()) => {
-                refused.push((Part::Format, "the device has no supported format".into()));
+            None if PcmFormat::ALL.into_iter().all(|format| params.test_format(of_alsa(format)).is_err()) => {
+                refused.push((WantedPart::Format, "the device has no supported format".into()));
             }
             _ => {}
         }
-        if let Channels::Exactly(channels) = wanted.channels
+        if let PcmChannels::Exactly(channels) = wanted.channels
             && params.test_channels(channels).is_err()
         {
-            refused.push((Part::Channels, format!("the device does not have {channels} channels")));
+            refused.push((WantedPart::Channels, format!("the device does not have {channels} channels")));
         }
         if let Some(rate) = wanted.rate
             && params.test_rate(rate).is_err()
         {
-            refused.push((Part::Rate, format!("the device does not have {rate} Hz")));
+            refused.push((WantedPart::Rate, format!("the device does not have {rate} Hz")));
         }
         Ok(refused)
     }
@@ -155,12 +158,13 @@ impl Pcm {
     fn try_set_up(&self, wanted: &Wanted) -> alsa::Result<(Setup, bool)> {
         let params = HwParams::any(&self.pcm)?;
         params.set_access(Access::RWInterleaved)?;
-        let mut formats = Format::ALL.into_iter().filter(|format| wanted.format.is_none_or(|wanted| wanted == *format));
+        let mut formats =
+            PcmFormat::ALL.into_iter().filter(|format| wanted.format.is_none_or(|wanted| wanted == *format));
         let format = formats.find(|format| params.set_format(of_alsa(*format)).is_ok());
         let format = format.ok_or_else(|| alsa::Error::unsupported("set_format"))?;
         let channels = match wanted.channels {
-            Channels::Exactly(channels) => params.set_channels(channels).map(|()| channels)?,
-            Channels::Near(channels) => params.set_channels_near(channels)?,
+            PcmChannels::Exactly(channels) => params.set_channels(channels).map(|()| channels)?,
+            PcmChannels::Near(channels) => params.set_channels_near(channels)?,
         };
         let rate = match wanted.rate {
             Some(rate) => params.set_rate(rate, ValueOr::Nearest).map(|()| rate)?,
@@ -179,7 +183,7 @@ impl Pcm {
 
         let params = self.pcm.sw_params_current()?;
         params.set_avail_min(ask(wake))?;
-        let start = if self.direction == Direction::Capture { 1 } else { buffer / period * period };
+        let start = if self.direction == PcmDirection::Capture { 1 } else { buffer / period * period };
         params.set_start_threshold(ask(start))?;
         // Plugins may not know times, or not choose their clock.
         let _ = params.set_tstamp_mode(true);
@@ -222,14 +226,14 @@ impl Pcm {
         }
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> PcmState {
         let is = |state: AlsaState| self.pcm.state_raw() == state as i32;
         match () {
-            () if is(AlsaState::Running) || is(AlsaState::Paused) => State::Running,
-            () if is(AlsaState::Prepared) => State::Prepared,
-            () if is(AlsaState::Draining) => State::Draining,
-            () if is(AlsaState::XRun) || is(AlsaState::Suspended) || is(AlsaState::Setup) => State::Stopped,
-            () => State::Gone,
+            () if is(AlsaState::Running) || is(AlsaState::Paused) => PcmState::Running,
+            () if is(AlsaState::Prepared) => PcmState::Prepared,
+            () if is(AlsaState::Draining) => PcmState::Draining,
+            () if is(AlsaState::XRun) || is(AlsaState::Suspended) || is(AlsaState::Setup) => PcmState::Stopped,
+            () => PcmState::Gone,
         }
     }
 
@@ -370,8 +374,8 @@ pub fn cards() -> Vec<FoundDevice> {
                 }
                 Some(Pcm::open(&name, direction).and_then(|pcm| pcm.capabilities()))
             };
-            let capture = look(alsa::Direction::Capture, Direction::Capture);
-            let playback = look(alsa::Direction::Playback, Direction::Playback);
+            let capture = look(alsa::Direction::Capture, PcmDirection::Capture);
+            let playback = look(alsa::Direction::Playback, PcmDirection::Playback);
             found.push(FoundDevice { name, about, capture, playback });
         }
     }
@@ -384,7 +388,7 @@ mod tests {
 
     fn wanted(channels: u32) -> Wanted {
         Wanted {
-            channels: Channels::Exactly(channels),
+            channels: PcmChannels::Exactly(channels),
             rate: Some(16_000),
             format: None,
             period: 160,
@@ -398,8 +402,8 @@ mod tests {
         let path = std::env::temp_dir().join(format!("limen-alsa-{}.raw", std::process::id()));
         let name = format!("file:FILE={},FORMAT=raw", path.display());
         let samples: Vec<f32> = (0..6_000).map(|n| (n as f32 - 3_000.0) / 32_768.0).collect();
-        for format in Format::ALL {
-            let mut pcm = Pcm::open(&name, Direction::Playback).unwrap();
+        for format in PcmFormat::ALL {
+            let mut pcm = Pcm::open(&name, PcmDirection::Playback).unwrap();
             let setup = pcm.set_up(&Wanted { format: Some(format), ..wanted(2) }).unwrap();
             assert_eq!((setup.channels, setup.rate, setup.format), (2, 16_000, format));
             let mut written = 0;
@@ -420,13 +424,13 @@ mod tests {
 
     #[test]
     fn the_null_plugin_gives_silence_with_a_time() {
-        let mut pcm = Pcm::open("null", Direction::Capture).unwrap();
+        let mut pcm = Pcm::open("null", PcmDirection::Capture).unwrap();
         let setup = pcm.set_up(&wanted(2)).unwrap();
         pcm.start().unwrap();
         assert!(pcm.descriptors().unwrap().iter().all(|descriptor| descriptor.read || descriptor.write));
         pcm.acknowledge();
         let position = pcm.position().unwrap();
-        assert_eq!(position.state, State::Running);
+        assert_eq!(position.state, PcmState::Running);
         assert!(position.available <= setup.buffer);
         let mut frames = [9.0; 200];
         assert_eq!(pcm.read(&mut frames).unwrap(), 100);
@@ -436,21 +440,21 @@ mod tests {
     #[test]
     fn a_device_that_is_not_there_says_so_in_the_error() {
         for name in ["hw:Nowhere", "no_such_name", "hw:0,0,0,0", "nul\0l", "", "plug:{"] {
-            let Err(error) = Pcm::open(name, Direction::Playback) else { panic!("opened `{name}`") };
+            let Err(error) = Pcm::open(name, PcmDirection::Playback) else { panic!("opened `{name}`") };
             assert!(!error.to_string().is_empty(), "{name}");
         }
-        assert!(Pcm::open("no_such_name", Direction::Capture).unwrap_err().to_string().contains("no_such_name"));
+        assert!(Pcm::open("no_such_name", PcmDirection::Capture).unwrap_err().to_string().contains("no_such_name"));
     }
 
     #[test]
     fn all_that_a_device_lacks_is_said() {
         let path = "/dev/null";
-        let pcm = Pcm::open(&format!("file:FILE={path},FORMAT=raw"), Direction::Playback).unwrap();
+        let pcm = Pcm::open(&format!("file:FILE={path},FORMAT=raw"), PcmDirection::Playback).unwrap();
         let has = pcm.capabilities().unwrap();
-        assert_eq!(has.formats, Format::ALL);
-        let wrong = Wanted { channels: Channels::Exactly(0), rate: Some(0), ..wanted(0) };
-        let parts: Vec<Part> = pcm.refusals(&wrong).unwrap().into_iter().map(|(part, _)| part).collect();
-        assert_eq!(parts, [Part::Channels, Part::Rate]);
+        assert_eq!(has.formats, PcmFormat::ALL);
+        let wrong = Wanted { channels: PcmChannels::Exactly(0), rate: Some(0), ..wanted(0) };
+        let parts: Vec<WantedPart> = pcm.refusals(&wrong).unwrap().into_iter().map(|(part, _)| part).collect();
+        assert_eq!(parts, [WantedPart::Channels, WantedPart::Rate]);
         assert!(pcm.refusals(&wanted(2)).unwrap().is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! Samples as floats and as a device has them.
 
-use crate::Format;
+use crate::PcmFormat;
 
 /// What a device's greatest sample stands for.
 const S16: f32 = (1u32 << 15) as f32;
@@ -8,8 +8,8 @@ const S24: f32 = (1u32 << 23) as f32;
 const S32: f64 = (1u64 << 31) as f64;
 
 /// Converts a device's samples to floats from −1 to 1.
-pub(crate) fn decode(format: Format, bytes: &[u8], into: &mut [f32]) {
-    if format == Format::S16 {
+pub(crate) fn decode(format: PcmFormat, bytes: &[u8], into: &mut [f32]) {
+    if format == PcmFormat::S16 {
         for (from, to) in bytes.as_chunks().0.iter().zip(into) {
             *to = f32::from(i16::from_le_bytes(*from)) / S16;
         }
@@ -17,17 +17,17 @@ pub(crate) fn decode(format: Format, bytes: &[u8], into: &mut [f32]) {
     }
     for (from, to) in bytes.as_chunks().0.iter().zip(into) {
         *to = match format {
-            Format::F32 => f32::from_le_bytes(*from),
+            PcmFormat::F32 => f32::from_le_bytes(*from),
             // The highest byte is not defined.
-            Format::S24 => ((i32::from_le_bytes(*from) << 8) >> 8) as f32 / S24,
+            PcmFormat::S24 => ((i32::from_le_bytes(*from) << 8) >> 8) as f32 / S24,
             _ => (f64::from(i32::from_le_bytes(*from)) / S32) as f32,
         };
     }
 }
 
 /// Converts floats to a device's samples. Those beyond −1 to 1 become the nearest sample that the device has, and NaN silence.
-pub(crate) fn encode(format: Format, samples: &[f32], into: &mut [u8]) {
-    if format == Format::S16 {
+pub(crate) fn encode(format: PcmFormat, samples: &[f32], into: &mut [u8]) {
+    if format == PcmFormat::S16 {
         for (from, to) in samples.iter().zip(into.as_chunks_mut().0) {
             // A conversion to an integer stops at its bounds, and makes 0 of NaN.
             *to = ((from * S16).round() as i16).to_le_bytes();
@@ -36,9 +36,9 @@ pub(crate) fn encode(format: Format, samples: &[f32], into: &mut [u8]) {
     }
     for (from, to) in samples.iter().zip(into.as_chunks_mut().0) {
         *to = match format {
-            Format::F32 if from.is_nan() => [0; 4],
-            Format::F32 => from.clamp(-1.0, 1.0).to_le_bytes(),
-            Format::S24 => ((from * S24).round().clamp(-S24, S24 - 1.0) as i32).to_le_bytes(),
+            PcmFormat::F32 if from.is_nan() => [0; 4],
+            PcmFormat::F32 => from.clamp(-1.0, 1.0).to_le_bytes(),
+            PcmFormat::S24 => ((from * S24).round().clamp(-S24, S24 - 1.0) as i32).to_le_bytes(),
             _ => ((f64::from(*from) * S32).round() as i32).to_le_bytes(),
         };
     }
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn every_sample_of_16_bits_survives_every_format() {
         let samples: Vec<f32> = (i16::MIN..=i16::MAX).map(|n| f32::from(n) / S16).collect();
-        for format in Format::ALL {
+        for format in PcmFormat::ALL {
             let mut bytes = vec![0; samples.len() * format.bytes()];
             encode(format, &samples, &mut bytes);
             let mut back = vec![9.0; samples.len()];
@@ -63,9 +63,12 @@ mod tests {
     #[test]
     fn samples_out_of_range_become_the_nearest_and_nan_silence() {
         let samples = [1.0, 7.0, f32::INFINITY, -1.0, -7.0, f32::NEG_INFINITY, f32::NAN];
-        for (format, most) in
-            [(Format::F32, 1.0), (Format::S32, 1.0), (Format::S24, 1.0 - 1.0 / S24), (Format::S16, 1.0 - 1.0 / S16)]
-        {
+        for (format, most) in [
+            (PcmFormat::F32, 1.0),
+            (PcmFormat::S32, 1.0),
+            (PcmFormat::S24, 1.0 - 1.0 / S24),
+            (PcmFormat::S16, 1.0 - 1.0 / S16),
+        ] {
             let mut bytes = vec![0xee; samples.len() * format.bytes()];
             encode(format, &samples, &mut bytes);
             let mut back = [9.0; 7];
@@ -74,7 +77,7 @@ mod tests {
         }
         // Of S24, only three bytes count.
         let mut one = [0.0];
-        decode(Format::S24, &[0, 0, 0x40, 0x7f], &mut one);
+        decode(PcmFormat::S24, &[0, 0, 0x40, 0x7f], &mut one);
         assert_eq!(one, [0.5]);
     }
 }

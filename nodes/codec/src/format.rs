@@ -10,5 +10,5 @@ pub(crate) mod template;
 pub(crate) mod tree;
 
 pub use crc::{Algorithm, Checksum};
-pub use message_format::Format;
+pub use message_format::MessageFormat;
 pub use sentence::Sentence;

@@ -18,14 +18,14 @@ use limen::Registry;
 pub(crate) fn register(registry: Registry) -> Registry {
     registry
         .sink::<console::Console>("console")
-        .sink::<csv::Csv>("csv")
-        .sink::<file::File>("file")
+        .sink::<csv::CsvSink>("csv")
+        .sink::<file::FileSink>("file")
         .sink::<jsonl::Jsonl>("jsonl")
-        .sink::<npy::Npy>("npy")
+        .sink::<npy::NpySink>("npy")
         .sink::<null::Null>("null")
         .sink::<score::Score>("score")
-        .sink::<serial::Serial>("serial")
+        .sink::<serial::SerialSink>("serial")
         .sink::<stdout::Stdout>("stdout")
-        .sink::<tcp::Tcp>("tcp")
-        .sink::<udp::Udp>("udp")
+        .sink::<tcp::TcpSink>("tcp")
+        .sink::<udp::UdpSink>("udp")
 }

@@ -19,13 +19,13 @@ use limen::Registry;
 /// Adds the kinds of this folder to a registry.
 pub(crate) fn register(registry: Registry) -> Registry {
     registry
-        .source::<csv::Csv>("csv")
-        .source::<file::File>("file")
-        .source::<npy::Npy>("npy")
-        .source::<serial::Serial>("serial")
+        .source::<csv::CsvSource>("csv")
+        .source::<file::FileSource>("file")
+        .source::<npy::NpySource>("npy")
+        .source::<serial::SerialSource>("serial")
         .source::<stdin::Stdin>("stdin")
         .source::<synthetic::Synthetic>("synthetic")
-        .source::<tcp::Tcp>("tcp")
+        .source::<tcp::TcpSource>("tcp")
         .source::<timer::Timer>("timer")
-        .source::<udp::Udp>("udp")
+        .source::<udp::UdpSource>("udp")
 }

@@ -8,5 +8,5 @@ use limen::Registry;
 
 /// Adds the kinds of this folder to a registry.
 pub(crate) fn register(registry: Registry) -> Registry {
-    registry.sink::<audio::Audio>("audio").sink::<can::Can>("can").sink::<candump::Candump>("candump")
+    registry.sink::<audio::AudioSink>("audio").sink::<can::CanSink>("can").sink::<candump::CandumpSink>("candump")
 }

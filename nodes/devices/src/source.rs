@@ -10,8 +10,8 @@ use limen::Registry;
 /// Adds the kinds of this folder to a registry.
 pub(crate) fn register(registry: Registry) -> Registry {
     registry
-        .source::<audio::Audio>("audio")
-        .source::<can::Can>("can")
-        .source::<candump::Candump>("candump")
+        .source::<audio::AudioSource>("audio")
+        .source::<can::CanSource>("can")
+        .source::<candump::CandumpSource>("candump")
         .source::<v4l2::V4l2>("v4l2")
 }

@@ -19,7 +19,7 @@ pub const HEADER: usize = 256;
 ///
 /// ```
 /// let bytes = limen_npy::header("<f4", [7, 480, 3]);
-/// let read = limen_npy::Header::read(&mut &bytes[..]).unwrap();
+/// let read = limen_npy::NpyHeader::read(&mut &bytes[..]).unwrap();
 /// assert_eq!((read.shape, read.start), (vec![7, 480, 3], limen_npy::HEADER));
 /// ```
 pub fn header(descriptor: &str, shape: impl IntoIterator<Item = u64>) -> Vec<u8> {
@@ -57,7 +57,7 @@ pub fn descriptor(number: &str) -> Option<String> {
 /// The kind of an array's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum ElementKind {
     /// Floating-point numbers.
     Float,
     /// Signed integers.
@@ -72,9 +72,9 @@ pub enum Kind {
 
 /// The type of an array's elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Element {
+pub struct NpyElement {
     /// Their kind.
-    pub kind: Kind,
+    pub kind: ElementKind,
     /// The number in the type: bytes, of text characters; 0 if there is none.
     pub size: usize,
     /// Whether its bytes are in big-endian order.
@@ -83,23 +83,23 @@ pub struct Element {
 }
 
 /// The type as NumPy writes it, such as `<f4`.
-impl fmt::Display for Element {
+impl fmt::Display for NpyElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl Element {
+impl NpyElement {
     fn of(text: &str) -> Option<Self> {
         let mut chars = text.chars();
         let order = chars.next().filter(|order| "<>|".contains(*order))?;
         let letter = chars.next()?;
         let kind = match letter {
-            'f' => Kind::Float,
-            'i' => Kind::Int,
-            'u' => Kind::Uint,
-            'b' => Kind::Bool,
-            'c' | 'm' | 'M' | 'S' | 'a' | 'U' | 'O' | 'V' => Kind::Other,
+            'f' => ElementKind::Float,
+            'i' => ElementKind::Int,
+            'u' => ElementKind::Uint,
+            'b' => ElementKind::Bool,
+            'c' | 'm' | 'M' | 'S' | 'a' | 'U' | 'O' | 'V' => ElementKind::Other,
             _ => return None,
         };
         let rest = chars.as_str();
@@ -109,24 +109,24 @@ impl Element {
         let has_unit = unit.strip_prefix('[').and_then(|unit| unit.strip_suffix(']')).is_some_and(|unit| {
             matches!(letter, 'm' | 'M') && unit.len() < 16 && unit.chars().all(|c| c.is_ascii_alphanumeric())
         });
-        let is_number = kind != Kind::Other;
+        let is_number = kind != ElementKind::Other;
         if !(unit.is_empty() || has_unit) || (is_number && (size == 0 || (order == '|' && size > 1))) {
             return None;
         }
-        Some(Element { kind, size, is_big_endian: order == '>', text: text.into() })
+        Some(NpyElement { kind, size, is_big_endian: order == '>', text: text.into() })
     }
 
     /// Returns the name of the type, such as `f32`; a bool is a `u8`. `None` if it is not a number of at most 64 bits.
     ///
     /// ```
-    /// let header = limen_npy::Header::read(&mut &limen_npy::header("<i2", [3])[..]).unwrap();
+    /// let header = limen_npy::NpyHeader::read(&mut &limen_npy::header("<i2", [3])[..]).unwrap();
     /// assert_eq!(header.element.number().as_deref(), Some("i16"));
     /// ```
     pub fn number(&self) -> Option<String> {
         match (self.kind, self.size) {
-            (Kind::Float, 2 | 4 | 8) => Some(format!("f{}", 8 * self.size)),
-            (Kind::Int, 1 | 2 | 4 | 8) => Some(format!("i{}", 8 * self.size)),
-            (Kind::Uint, 1 | 2 | 4 | 8) | (Kind::Bool, 1) => Some(format!("u{}", 8 * self.size)),
+            (ElementKind::Float, 2 | 4 | 8) => Some(format!("f{}", 8 * self.size)),
+            (ElementKind::Int, 1 | 2 | 4 | 8) => Some(format!("i{}", 8 * self.size)),
+            (ElementKind::Uint, 1 | 2 | 4 | 8) | (ElementKind::Bool, 1) => Some(format!("u{}", 8 * self.size)),
             _ => None,
         }
     }
@@ -134,9 +134,9 @@ impl Element {
 
 /// The header of an `.npy` file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Header {
+pub struct NpyHeader {
     /// The type of the elements.
-    pub element: Element,
+    pub element: NpyElement,
     /// Whether the first index varies fastest: Fortran's order.
     pub is_fortran: bool,
     /// The dims, outermost first; none for a single value.
@@ -185,7 +185,7 @@ impl fmt::Display for HeaderError {
 
 impl std::error::Error for HeaderError {}
 
-impl Header {
+impl NpyHeader {
     /// Reads a header, and nothing after it: at most [`MAX_HEADER`] bytes and the twelve before them.
     ///
     /// # Errors
@@ -194,10 +194,10 @@ impl Header {
     /// ```
     /// let text = b"{'descr': '<f4', 'fortran_order': False, 'shape': (10, 3), }";
     /// let bytes = [b"\x93NUMPY\x01\x00", &(text.len() as u16).to_le_bytes()[..], text].concat();
-    /// let header = limen_npy::Header::read(&mut &bytes[..]).unwrap();
+    /// let header = limen_npy::NpyHeader::read(&mut &bytes[..]).unwrap();
     /// assert_eq!((header.shape, header.element.size), (vec![10, 3], 4));
     /// ```
-    pub fn read(from: &mut impl Read) -> Result<Header, HeaderError> {
+    pub fn read(from: &mut impl Read) -> Result<NpyHeader, HeaderError> {
         let mut magic = [0; 8];
         if read_all(from, &mut magic) < magic.len() {
             return Err(HeaderError::TooShort);
@@ -224,7 +224,7 @@ impl Header {
         }
         let start = magic.len() + width + length;
         let text = std::str::from_utf8(&text).map_err(|e| HeaderError::Malformed("not UTF-8", e.valid_up_to()))?;
-        Parser { text, at: 0 }.header(start)
+        HeaderParser { text, at: 0 }.header(start)
     }
 }
 
@@ -242,12 +242,12 @@ fn read_all(from: &mut impl Read, into: &mut [u8]) -> usize {
     read
 }
 
-struct Parser<'a> {
+struct HeaderParser<'a> {
     text: &'a str,
     at: usize,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> HeaderParser<'a> {
     fn wrong(&self, what: &'static str) -> HeaderError {
         HeaderError::Malformed(what, self.at)
     }
@@ -320,7 +320,7 @@ impl<'a> Parser<'a> {
         Ok(dims)
     }
 
-    fn header(&mut self, start: usize) -> Result<Header, HeaderError> {
+    fn header(&mut self, start: usize) -> Result<NpyHeader, HeaderError> {
         let (mut element, mut is_fortran, mut shape) = (None, None, None);
         self.expect("{", "expected a dictionary")?;
         while !self.skip("}") {
@@ -332,7 +332,7 @@ impl<'a> Parser<'a> {
                         return Err(HeaderError::Fields);
                     }
                     let text = self.quoted()?;
-                    let found = Element::of(text).ok_or_else(|| self.wrong("an unknown type of elements"))?;
+                    let found = NpyElement::of(text).ok_or_else(|| self.wrong("an unknown type of elements"))?;
                     element.replace(found).is_none()
                 }
                 "fortran_order" => is_fortran.replace(self.bool()?).is_none(),
@@ -351,7 +351,7 @@ impl<'a> Parser<'a> {
             return Err(self.wrong("something follows the dictionary"));
         }
         match (element, is_fortran, shape) {
-            (Some(element), Some(is_fortran), Some(shape)) => Ok(Header { element, is_fortran, shape, start }),
+            (Some(element), Some(is_fortran), Some(shape)) => Ok(NpyHeader { element, is_fortran, shape, start }),
             (None, ..) => Err(self.wrong("`descr` is missing")),
             (_, None, _) => Err(self.wrong("`fortran_order` is missing")),
             (.., None) => Err(self.wrong("`shape` is missing")),
@@ -374,8 +374,8 @@ mod tests {
         bytes
     }
 
-    fn read(bytes: &[u8]) -> Result<Header, HeaderError> {
-        Header::read(&mut &*bytes)
+    fn read(bytes: &[u8]) -> Result<NpyHeader, HeaderError> {
+        NpyHeader::read(&mut &*bytes)
     }
 
     /// As NumPy 1, 2 and Python 2 wrote them.
@@ -385,18 +385,30 @@ mod tests {
             (
                 1,
                 "{'descr': '<f4', 'fortran_order': False, 'shape': (10, 3), }   \n",
-                (Kind::Float, 4, false),
+                (ElementKind::Float, 4, false),
                 false,
                 &[10, 3][..],
             ),
-            (2, "{'descr': '>i8', 'fortran_order': True, 'shape': (7,), }\n", (Kind::Int, 8, true), true, &[7]),
-            (3, "{'descr': '|b1', 'fortran_order': False, 'shape': (), }", (Kind::Bool, 1, false), false, &[]),
-            (1, "{'shape': (2L, 3L), 'fortran_order': False, 'descr': '|u1'}", (Kind::Uint, 1, false), false, &[2, 3]),
-            (1, "{\"descr\":\"<M8[ns]\",\"fortran_order\":False,\"shape\":(0,)}", (Kind::Other, 8, false), false, &[0]),
+            (2, "{'descr': '>i8', 'fortran_order': True, 'shape': (7,), }\n", (ElementKind::Int, 8, true), true, &[7]),
+            (3, "{'descr': '|b1', 'fortran_order': False, 'shape': (), }", (ElementKind::Bool, 1, false), false, &[]),
+            (
+                1,
+                "{'shape': (2L, 3L), 'fortran_order': False, 'descr': '|u1'}",
+                (ElementKind::Uint, 1, false),
+                false,
+                &[2, 3],
+            ),
+            (
+                1,
+                "{\"descr\":\"<M8[ns]\",\"fortran_order\":False,\"shape\":(0,)}",
+                (ElementKind::Other, 8, false),
+                false,
+                &[0],
+            ),
             (
                 1,
                 "{'descr': '|O', 'fortran_order': False, 'shape': (18446744073709551615,), }",
-                (Kind::Other, 0, false),
+                (ElementKind::Other, 0, false),
                 false,
                 &[u64::MAX],
             ),
@@ -410,7 +422,7 @@ mod tests {
             );
             // Whatever follows is not read, and every shorter file is refused.
             let mut rest = &[&bytes[..], b"numbers"].concat()[..];
-            assert!(Header::read(&mut rest).is_ok() && rest == b"numbers");
+            assert!(NpyHeader::read(&mut rest).is_ok() && rest == b"numbers");
             assert!((0..bytes.len()).all(|cut| read(&bytes[..cut]).is_err()));
         }
     }

@@ -7,5 +7,5 @@ use limen::Registry;
 
 /// Adds the kinds of this folder to a registry.
 pub(crate) fn register(registry: Registry) -> Registry {
-    registry.sink::<foxglove::Foxglove>("foxglove").sink::<record::Record>("record")
+    registry.sink::<foxglove::Foxglove>("foxglove").sink::<record::RecordNode>("record")
 }

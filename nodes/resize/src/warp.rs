@@ -31,7 +31,7 @@ pub fn cut(
 ) -> Result<(), String> {
     let (pixels, into) = crate::checked(from, pixels, to, into)?;
     let [h, w, channels] = to;
-    let view = View::new(corners, [h, w]);
+    let view = WarpView::new(corners, [h, w]);
     let width = if turned { h } else { w };
     for (line, at) in into.chunks_exact_mut(width * channels).zip(0..) {
         // The column and row of the part, before it is turned, of each pixel.
@@ -89,9 +89,9 @@ fn cubic(place: f32) -> [f32; TAPS] {
 
 /// How the pixels of a part lie in the image: the numerators of x and y, and their denominator, each of column, row and 1.
 #[derive(Debug)]
-struct View([[f64; 3]; 3]);
+struct WarpView([[f64; 3]; 3]);
 
-impl View {
+impl WarpView {
     /// The view of a part of this height and width.
     fn new(corners: [[f32; 2]; 4], [h, w]: [usize; 2]) -> Self {
         let [[x0, y0], [x1, y1], [x2, y2], [x3, y3]] = corners.map(|corner| corner.map(f64::from));
@@ -105,7 +105,7 @@ impl View {
             [(sum_x * low_y - low_x * sum_y) / area, (right_x * sum_y - sum_x * right_y) / area]
         };
         let row = |a: f64, b: f64, c: f64| [a / w as f64, b / h as f64, c];
-        View([
+        WarpView([
             row(x1 - x0 + g * x1, x3 - x0 + h1 * x3, x0),
             row(y1 - y0 + g * y1, y3 - y0 + h1 * y3, y0),
             row(g, h1, 1.0),

@@ -13,7 +13,7 @@ pub mod sink;
 pub mod source;
 pub mod transform;
 
-pub use signal::{Along, Window};
+pub use signal::{Along, WindowFunction};
 
 use limen::Registry;
 

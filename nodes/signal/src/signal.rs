@@ -6,4 +6,4 @@ pub(crate) mod samples;
 pub(crate) mod spectrum;
 
 pub use samples::Along;
-pub use spectrum::Window;
+pub use spectrum::WindowFunction;

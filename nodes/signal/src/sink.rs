@@ -6,5 +6,5 @@ use limen::Registry;
 
 /// Adds the kinds of this folder to a registry.
 pub(crate) fn register(registry: Registry) -> Registry {
-    registry.sink::<wav::Wav>("wav")
+    registry.sink::<wav::WavSink>("wav")
 }

@@ -6,5 +6,5 @@ use limen::Registry;
 
 /// Adds the kinds of this folder to a registry.
 pub(crate) fn register(registry: Registry) -> Registry {
-    registry.source::<wav::Wav>("wav")
+    registry.source::<wav::WavSource>("wav")
 }

@@ -62,7 +62,7 @@ pub(crate) struct PixFormat {
 /// The union of formats begins where a pointer may begin, because one of them has pointers.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(crate) struct Format {
+pub(crate) struct KernelFormat {
     pub(crate) kind: u32,
     #[cfg(target_pointer_width = "64")]
     pub(crate) padding: u32,
@@ -82,7 +82,7 @@ pub(crate) struct RequestBuffers {
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(crate) struct Buffer {
+pub(crate) struct KernelBuffer {
     pub(crate) index: u32,
     pub(crate) kind: u32,
     pub(crate) bytes_used: u32,
@@ -144,9 +144,9 @@ pub(crate) struct FrameInterval {
 const _: () = {
     assert!(size_of::<Capability>() == 104);
     assert!(size_of::<FormatDescription>() == 64);
-    assert!(size_of::<Format>() == 208);
+    assert!(size_of::<KernelFormat>() == 208);
     assert!(size_of::<RequestBuffers>() == 20);
-    assert!(size_of::<Buffer>() == 88);
+    assert!(size_of::<KernelBuffer>() == 88);
     assert!(size_of::<StreamParameters>() == 204);
     assert!(size_of::<FrameSize>() == 44);
     assert!(size_of::<FrameInterval>() == 52);
@@ -154,15 +154,15 @@ const _: () = {
 
 nix::ioctl_read!(query_capability, b'V', 0, Capability);
 nix::ioctl_readwrite!(enumerate_formats, b'V', 2, FormatDescription);
-nix::ioctl_readwrite!(get_format, b'V', 4, Format);
-nix::ioctl_readwrite!(set_format, b'V', 5, Format);
+nix::ioctl_readwrite!(get_format, b'V', 4, KernelFormat);
+nix::ioctl_readwrite!(set_format, b'V', 5, KernelFormat);
 nix::ioctl_readwrite!(request_buffers, b'V', 8, RequestBuffers);
-nix::ioctl_readwrite!(query_buffer, b'V', 9, Buffer);
-nix::ioctl_readwrite!(queue_buffer, b'V', 15, Buffer);
-nix::ioctl_readwrite!(dequeue_buffer, b'V', 17, Buffer);
+nix::ioctl_readwrite!(query_buffer, b'V', 9, KernelBuffer);
+nix::ioctl_readwrite!(queue_buffer, b'V', 15, KernelBuffer);
+nix::ioctl_readwrite!(dequeue_buffer, b'V', 17, KernelBuffer);
 nix::ioctl_write_ptr!(stream_on, b'V', 18, nix::libc::c_int);
 nix::ioctl_write_ptr!(stream_off, b'V', 19, nix::libc::c_int);
 nix::ioctl_readwrite!(set_parameters, b'V', 22, StreamParameters);
-nix::ioctl_readwrite!(try_format, b'V', 64, Format);
+nix::ioctl_readwrite!(try_format, b'V', 64, KernelFormat);
 nix::ioctl_readwrite!(enumerate_sizes, b'V', 74, FrameSize);
 nix::ioctl_readwrite!(enumerate_intervals, b'V', 75, FrameInterval);

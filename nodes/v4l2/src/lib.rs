@@ -15,7 +15,7 @@
 
 mod kernel;
 
-use kernel::{Buffer, CAPTURE, Format as KernelFormat, MEMORY_MMAP, PixFormat};
+use kernel::{CAPTURE, KernelBuffer, KernelFormat, MEMORY_MMAP, PixFormat};
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::c_void;
@@ -74,7 +74,7 @@ fn printable(letter: u8) -> char {
 
 /// A mode in which a camera delivers frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Format {
+pub struct FrameFormat {
     /// Pixels in a row.
     pub width: usize,
     /// Rows.
@@ -109,9 +109,9 @@ impl YuvColour {
     }
 }
 
-impl Format {
-    fn of(pix: &PixFormat) -> io::Result<Format> {
-        let format = Format {
+impl FrameFormat {
+    fn of(pix: &PixFormat) -> io::Result<FrameFormat> {
+        let format = FrameFormat {
             width: pix.width as usize,
             height: pix.height as usize,
             pixels: FourCc(pix.pixel_format),
@@ -191,7 +191,7 @@ impl Drop for Mapping {
 }
 
 impl Mapping {
-    fn new(fd: BorrowedFd<'_>, buffer: &Buffer) -> io::Result<Mapping> {
+    fn new(fd: BorrowedFd<'_>, buffer: &KernelBuffer) -> io::Result<Mapping> {
         let length = NonZeroUsize::new(buffer.length as usize).ok_or(io::ErrorKind::InvalidData)?;
         // The kernel gives 32 bits, and an offset that does not fit is refused by the mapping.
         let offset = buffer.offset as u32 as nix::libc::off_t;
@@ -240,7 +240,7 @@ fn retry(mut call: impl FnMut() -> nix::Result<nix::libc::c_int>) -> io::Result<
 }
 
 fn queue(fd: RawFd, index: u32) -> io::Result<()> {
-    let mut buffer = Buffer { index, kind: CAPTURE, memory: MEMORY_MMAP, ..zeroed!(Buffer) };
+    let mut buffer = KernelBuffer { index, kind: CAPTURE, memory: MEMORY_MMAP, ..zeroed!(KernelBuffer) };
     // SAFETY: the structure has the kernel's layout (asserted in `kernel`) and lives during the call.
     retry(|| unsafe { kernel::queue_buffer(fd, &mut buffer) })
 }
@@ -339,24 +339,24 @@ impl Camera {
     ///
     /// # Errors
     /// The system's.
-    pub fn format(&self) -> io::Result<Format> {
+    pub fn format(&self) -> io::Result<FrameFormat> {
         let fd = self.fd();
         let mut format = KernelFormat { kind: CAPTURE, ..zeroed!(KernelFormat) };
         // SAFETY: the structure has the kernel's layout and lives during the call.
         retry(|| unsafe { kernel::get_format(fd, &mut format) })?;
-        Format::of(&format.pix)
+        FrameFormat::of(&format.pix)
     }
 
     /// Returns the mode that is nearest to one, without setting it.
     ///
     /// # Errors
     /// The system's.
-    pub fn try_format(&self, width: usize, height: usize, pixels: FourCc) -> io::Result<Format> {
+    pub fn try_format(&self, width: usize, height: usize, pixels: FourCc) -> io::Result<FrameFormat> {
         let fd = self.fd();
         let mut format = Self::kernel_format(width, height, pixels)?;
         // SAFETY: the structure has the kernel's layout and lives during the call.
         retry(|| unsafe { kernel::try_format(fd, &mut format) })?;
-        Format::of(&format.pix)
+        FrameFormat::of(&format.pix)
     }
 
     /// Sets a mode and begins to deliver frames into so many buffers. `interval` is the time from a frame to the next; without it, or if
@@ -364,7 +364,12 @@ impl Camera {
     ///
     /// # Errors
     /// The system's; `InvalidInput` if the driver sets another mode; `AlreadyExists` if it has been started.
-    pub fn start(&mut self, format: &Format, interval: Option<Duration>, buffers: u32) -> io::Result<(Format, usize)> {
+    pub fn start(
+        &mut self,
+        format: &FrameFormat,
+        interval: Option<Duration>,
+        buffers: u32,
+    ) -> io::Result<(FrameFormat, usize)> {
         if !self.buffers.is_empty() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -372,7 +377,7 @@ impl Camera {
         let mut set = Self::kernel_format(format.width, format.height, format.pixels)?;
         // SAFETY: the structure has the kernel's layout and lives during the call.
         retry(|| unsafe { kernel::set_format(fd, &mut set) })?;
-        let now = Format::of(&set.pix)?;
+        let now = FrameFormat::of(&set.pix)?;
         if (now.width, now.height, now.pixels) != (format.width, format.height, format.pixels) {
             let why = format!("the camera now delivers {} × {} {}", now.width, now.height, now.pixels);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
@@ -390,7 +395,7 @@ impl Camera {
         retry(|| unsafe { kernel::request_buffers(fd, &mut request) })?;
         let mut mapped = Vec::new();
         for index in 0..request.count {
-            let mut buffer = Buffer { index, kind: CAPTURE, memory: MEMORY_MMAP, ..zeroed!(Buffer) };
+            let mut buffer = KernelBuffer { index, kind: CAPTURE, memory: MEMORY_MMAP, ..zeroed!(KernelBuffer) };
             // SAFETY: as above.
             retry(|| unsafe { kernel::query_buffer(fd, &mut buffer) })?;
             mapped.push(Mapping::new(self.fd.as_fd(), &buffer)?);
@@ -404,9 +409,9 @@ impl Camera {
     }
 
     /// Takes the oldest frame that is ready from the driver.
-    fn dequeue(&mut self) -> io::Result<Option<Buffer>> {
+    fn dequeue(&mut self) -> io::Result<Option<KernelBuffer>> {
         let fd = self.fd();
-        let mut buffer = Buffer { kind: CAPTURE, memory: MEMORY_MMAP, ..zeroed!(Buffer) };
+        let mut buffer = KernelBuffer { kind: CAPTURE, memory: MEMORY_MMAP, ..zeroed!(KernelBuffer) };
         // SAFETY: the structure has the kernel's layout and lives during the call.
         match retry(|| unsafe { kernel::dequeue_buffer(fd, &mut buffer) }) {
             Ok(()) => Ok(Some(buffer)),
@@ -415,7 +420,7 @@ impl Camera {
         }
     }
 
-    fn frame(&mut self, buffer: &Buffer) -> io::Result<Frame<'_>> {
+    fn frame(&mut self, buffer: &KernelBuffer) -> io::Result<Frame<'_>> {
         let mapping = self.buffers.get(buffer.index as usize).ok_or(io::ErrorKind::InvalidData)?;
         let used = (buffer.bytes_used as usize).min(mapping.length.get());
         // SAFETY: the mapping is readable for its whole length and lives as long as the camera, which the frame borrows. The driver

@@ -11,4 +11,4 @@ pub(crate) mod regions;
 pub mod yuv;
 
 pub use colour::Colour;
-pub use filter::Filter;
+pub use filter::ResizeFilter;

@@ -50,14 +50,14 @@ pub(super) struct ModelStarter {
     pub(super) graph: String,
     pub(super) files: Vec<(String, Vec<u8>)>,
     /// The case to record of each model.
-    pub(super) records: Vec<Record>,
+    pub(super) records: Vec<RecordCase>,
     /// What the graph does that a user has to know.
     pub(super) warnings: Vec<String>,
 }
 
 /// How to record a case of a model.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Record {
+pub(super) struct RecordCase {
     /// The node that runs the model.
     pub(super) node: String,
     /// The model's file.

@@ -67,14 +67,14 @@ fn because(why: impl Into<String>) -> NotRun {
 type OutputFolder<'a> = (&'a str, &'a Option<PathBuf>, &'a dyn Fn(&str) -> bool);
 
 /// Makes the text of a picture.
-type Draw = fn(&Picture) -> String;
+type DrawPicture = fn(&Picture) -> String;
 
 /// The options that name a picture, the files, and what draws them.
-fn pictures(arguments: &RunArguments) -> impl Iterator<Item = (&'static str, &Path, Draw)> {
+fn pictures(arguments: &RunArguments) -> impl Iterator<Item = (&'static str, &Path, DrawPicture)> {
     let RunArguments { dot_file, svg, mermaid, .. } = arguments;
-    let dot = dot_file.as_deref().map(|path| ("--dot", path, Picture::dot as Draw));
-    let svg = svg.as_deref().map(|path| ("--svg", path, Picture::svg as Draw));
-    let mermaid = mermaid.as_deref().map(|path| ("--mermaid", path, Picture::mermaid as Draw));
+    let dot = dot_file.as_deref().map(|path| ("--dot", path, Picture::dot as DrawPicture));
+    let svg = svg.as_deref().map(|path| ("--svg", path, Picture::svg as DrawPicture));
+    let mermaid = mermaid.as_deref().map(|path| ("--mermaid", path, Picture::mermaid as DrawPicture));
     [dot, svg, mermaid].into_iter().flatten()
 }
 

@@ -1,7 +1,7 @@
 //! `limen-run new FOLDER`: writes a starter graph, or one that runs a model.
 
 use super::inspect::reason;
-use super::model_starter::{InputKind, ModelStarter, Record, Tried, TriedModel, sides};
+use super::model_starter::{InputKind, ModelStarter, RecordCase, Tried, TriedModel, sides};
 use super::trial_run::{show, try_run};
 use limen::files;
 use limen::message::{Dim, PortSpec};
@@ -138,10 +138,10 @@ struct Attempt {
 }
 
 /// The types of the outputs of a planned graph by `node/port`, or why it cannot be planned.
-type Planned = Result<BTreeMap<String, PortSpec>, String>;
+type PlannedTypes = Result<BTreeMap<String, PortSpec>, String>;
 
 /// Writes a graph, and plans it: planning tries its models within limits.
-fn plan(starter: &ModelStarter, path: &Path, registry: &Registry, options: &Options) -> io::Result<Planned> {
+fn plan(starter: &ModelStarter, path: &Path, registry: &Registry, options: &Options) -> io::Result<PlannedTypes> {
     write_all(path.parent().unwrap_or(Path::new("")), starter, &starter.graph)?;
     let planned = Spec::from_file(path).and_then(|spec| Plan::with_options(spec, registry, options));
     Ok(planned.map_err(|problems| show(&problems)).map(|plan| {
@@ -157,7 +157,7 @@ fn choose(
     sides: &[[usize; 2]],
     no_batch: Option<bool>,
     starter: impl Fn(&Tried) -> io::Result<ModelStarter>,
-    planned: impl Fn(&Tried) -> io::Result<Planned>,
+    planned: impl Fn(&Tried) -> io::Result<PlannedTypes>,
 ) -> io::Result<(Tried, Option<String>)> {
     let begin = |sides: [usize; 2]| Tried { sides, no_batch, ports: Some(BTreeMap::new()), ..Tried::default() };
     let (mut refused, mut first) = (Vec::new(), None);
@@ -190,7 +190,7 @@ fn choose(
 fn without_lengths(
     mut tried: Tried,
     starter: impl Fn(&Tried) -> io::Result<ModelStarter>,
-    planned: impl Fn(&Tried) -> io::Result<Planned>,
+    planned: impl Fn(&Tried) -> io::Result<PlannedTypes>,
 ) -> io::Result<Tried> {
     let exact = Tried { is_exact: true, ..tried.clone() };
     if starter(&exact)?.graph == starter(&tried)?.graph {
@@ -216,12 +216,12 @@ fn write_all(folder: &Path, starter: &ModelStarter, graph: &str) -> io::Result<(
 /// Records a case of a model in a graph's folder, and returns its file, unless there is none.
 fn record_one(
     folder: &Path,
-    record: Record,
+    record: RecordCase,
     options: &BackendOptions,
     tried: &mut Tried,
     notes: &mut Vec<String>,
 ) -> Option<(String, Vec<u8>)> {
-    let Record { node, file, case, request } = record;
+    let RecordCase { node, file, case, request } = record;
     match record_case(&folder.join(&file), &request, options) {
         Ok(RecordedCase { npz, longest, greatest }) => {
             tried.models.insert(node, TriedModel { has_case: npz.is_some(), longest, greatest });

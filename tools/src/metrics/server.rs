@@ -40,10 +40,10 @@ pub struct MetricsServer {
     listener: TcpListener,
     address: SocketAddr,
     timeout: Duration,
-    connections: Vec<Connection>,
+    connections: Vec<HttpConnection>,
 }
 
-struct Connection {
+struct HttpConnection {
     stream: Arc<TcpStream>,
     since: Instant,
     until: Instant,
@@ -76,7 +76,7 @@ impl Asked {
     }
 }
 
-impl fmt::Debug for Connection {
+impl fmt::Debug for HttpConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
             .field("stream", &self.stream)
@@ -112,7 +112,7 @@ impl MetricsServer {
             // An error is of that connection, or of this moment.
             let Ok((stream, _)) = self.listener.accept() else { break };
             if stream.set_nonblocking(true).is_ok() {
-                let mut one = Connection::new(stream, self.address.ip().to_canonical().is_loopback(), self.timeout);
+                let mut one = HttpConnection::new(stream, self.address.ip().to_canonical().is_loopback(), self.timeout);
                 if one.go_on(self.timeout) {
                     places::seat(&mut self.connections, one, MAX_CONNECTIONS);
                 }
@@ -134,14 +134,14 @@ impl MetricsServer {
     }
 }
 
-impl Rank for Connection {
+impl Rank for HttpConnection {
     /// Those that have asked for something stay longest.
     fn rank(&self) -> (bool, Instant) {
         (!matches!(*self.request.stage(), Stage::Reading), self.since)
     }
 }
 
-impl Connection {
+impl HttpConnection {
     fn new(stream: TcpStream, is_local: bool, timeout: Duration) -> Self {
         let (stream, request) = (Arc::new(stream), Asked::default());
         let asked = request.clone();
@@ -167,9 +167,9 @@ impl Connection {
             // A connection has a time limit as a whole.
             .header_read_timeout(None)
             .max_buf_size(MAX_HEAD)
-            .serve_connection(Socket(stream.clone()), service);
+            .serve_connection(AsyncSocket(stream.clone()), service);
         let since = Instant::now();
-        Connection { stream, since, until: since + timeout, request, exchange: Some(Box::pin(exchange)) }
+        HttpConnection { stream, since, until: since + timeout, request, exchange: Some(Box::pin(exchange)) }
     }
 
     /// Goes on as far as that needs no wait; returns whether the connection is still needed.
@@ -197,7 +197,7 @@ impl Connection {
 
 /// A socket that does not block, as `hyper` uses it.
 #[derive(Debug)]
-struct Socket(Arc<TcpStream>);
+struct AsyncSocket(Arc<TcpStream>);
 
 fn polled<T>(mut call: impl FnMut() -> io::Result<T>) -> Poll<io::Result<T>> {
     loop {
@@ -209,7 +209,7 @@ fn polled<T>(mut call: impl FnMut() -> io::Result<T>) -> Poll<io::Result<T>> {
     }
 }
 
-impl hyper::rt::Read for Socket {
+impl hyper::rt::Read for AsyncSocket {
     fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, mut to: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let mut bytes = [0; 4096];
         let most = to.remaining().min(bytes.len());
@@ -217,7 +217,7 @@ impl hyper::rt::Read for Socket {
     }
 }
 
-impl hyper::rt::Write for Socket {
+impl hyper::rt::Write for AsyncSocket {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         polled(|| (&*self.0).write(bytes))
     }

@@ -1,6 +1,6 @@
 //! A client of a monitor.
 
-use super::request::Request;
+use super::request::MonitorRequest;
 use crate::places::Rank;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -16,10 +16,10 @@ const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(20) } else { Du
 
 /// A client, its requests, and what it has not read of its answers.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct MonitorConnection {
     stream: UnixStream,
     input: Vec<u8>,
-    requests: VecDeque<Result<Request, String>>,
+    requests: VecDeque<Result<MonitorRequest, String>>,
     has_asked: bool,
     /// When it last asked, or connected.
     asked: Instant,
@@ -31,12 +31,12 @@ pub(super) struct Connection {
     is_broken: bool,
 }
 
-impl Connection {
+impl MonitorConnection {
     /// A client; its stream does not block.
     pub(super) fn new(stream: UnixStream) -> Self {
         let (input, output, requests) = (Vec::new(), Vec::new(), VecDeque::new());
         let now = Instant::now();
-        Connection {
+        MonitorConnection {
             stream,
             input,
             requests,
@@ -78,7 +78,7 @@ impl Connection {
             let line = self.input[from..from + length].trim_ascii();
             // A blank line asks for nothing.
             if !line.is_empty() {
-                self.requests.push_back(Request::read(line));
+                self.requests.push_back(MonitorRequest::read(line));
             }
             from += length + 1;
         }
@@ -88,7 +88,7 @@ impl Connection {
         self.input.drain(..from);
         if self.is_ended && !self.input.is_empty() && self.requests.len() < WAITING {
             // The last line needs no end.
-            self.requests.push_back(Request::read(&std::mem::take(&mut self.input)));
+            self.requests.push_back(MonitorRequest::read(&std::mem::take(&mut self.input)));
         }
         if self.input.len() > LONGEST && self.requests.len() < WAITING {
             // Where the next line begins is unknown.
@@ -100,11 +100,11 @@ impl Connection {
 
     /// Whether it asks for statistics and can be answered.
     pub(super) fn asks_for_stats(&self) -> bool {
-        self.output.is_empty() && self.requests.iter().any(|request| matches!(request, Ok(Request::Stats {})))
+        self.output.is_empty() && self.requests.iter().any(|request| matches!(request, Ok(MonitorRequest::Stats {})))
     }
 
     /// Returns the next request, once the client has read the answers before it.
-    pub(super) fn next(&mut self) -> Option<Result<Request, String>> {
+    pub(super) fn next(&mut self) -> Option<Result<MonitorRequest, String>> {
         if self.output.is_empty() { self.requests.pop_front() } else { None }
     }
 
@@ -139,7 +139,7 @@ impl Connection {
     }
 }
 
-impl Rank for Connection {
+impl Rank for MonitorConnection {
     fn rank(&self) -> (bool, Instant) {
         (self.has_asked, self.asked)
     }
@@ -149,10 +149,10 @@ impl Rank for Connection {
 mod tests {
     use super::*;
 
-    fn pair() -> (UnixStream, Connection) {
+    fn pair() -> (UnixStream, MonitorConnection) {
         let (client, server) = UnixStream::pair().unwrap();
         server.set_nonblocking(true).unwrap();
-        (client, Connection::new(server))
+        (client, MonitorConnection::new(server))
     }
 
     #[test]

@@ -11,18 +11,18 @@ const SHOWN: usize = 400;
 /// What a client asks for.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(tag = "ask", rename_all = "lowercase", deny_unknown_fields)]
-pub(super) enum Request {
+pub(super) enum MonitorRequest {
     Stats {},
     Set { node: String, name: String, value: f64 },
     Stop {},
 }
 
-impl Request {
+impl MonitorRequest {
     /// Reads a line.
     ///
     /// # Errors
     /// What is wrong with it, and what was expected.
-    pub(super) fn read(line: &[u8]) -> Result<Request, String> {
+    pub(super) fn read(line: &[u8]) -> Result<MonitorRequest, String> {
         serde_json::from_slice(line).map_err(|error| {
             format!(
                 "invalid request: {error}; expected {{\"ask\":\"stats\"}}, {{\"ask\":\"stop\"}} or \
@@ -73,11 +73,11 @@ mod tests {
     #[test]
     fn a_line_is_a_request_or_an_error_that_says_what_was_expected() {
         for (line, expected) in [
-            (r#"{"ask":"stats"}"#, Some(Request::Stats {})),
-            (r#" {"ask":"stop"} "#, Some(Request::Stop {})),
+            (r#"{"ask":"stats"}"#, Some(MonitorRequest::Stats {})),
+            (r#" {"ask":"stop"} "#, Some(MonitorRequest::Stop {})),
             (
                 r#"{"value":20,"ask":"set","node":"a","name":"rate"}"#,
-                Some(Request::Set { node: "a".into(), name: "rate".into(), value: 20.0 }),
+                Some(MonitorRequest::Set { node: "a".into(), name: "rate".into(), value: 20.0 }),
             ),
             ("", None),
             ("stats", None),
@@ -88,7 +88,7 @@ mod tests {
             (r#"{"ask":"set","node":"a","name":"rate","value":"fast"}"#, None),
             (r#"{"ask":"stop"} {"ask":"stop"}"#, None),
         ] {
-            match (Request::read(line.as_bytes()), expected) {
+            match (MonitorRequest::read(line.as_bytes()), expected) {
                 (Ok(read), Some(expected)) => assert_eq!(read, expected, "{line}"),
                 (Err(why), None) => {
                     assert!(
@@ -99,8 +99,8 @@ mod tests {
                 (read, _) => panic!("{line}: {read:?}"),
             }
         }
-        assert!(Request::read(&b"[".repeat(60_000)).is_err());
-        assert!(Request::read(&[0xff; 9]).is_err());
+        assert!(MonitorRequest::read(&b"[".repeat(60_000)).is_err());
+        assert!(MonitorRequest::read(&[0xff; 9]).is_err());
     }
 
     #[test]

@@ -18,7 +18,7 @@ const MAX_EVENTS: usize = 200;
 const EVERY: Duration = Duration::from_millis(500);
 
 /// A point of a series that takes in the points after it, once the series is full.
-trait Merge: Copy {
+trait MergePoint: Copy {
     fn merge(&mut self, next: Self);
 }
 
@@ -32,7 +32,7 @@ struct Series<P> {
     last: usize,
 }
 
-impl<P: Merge> Series<P> {
+impl<P: MergePoint> Series<P> {
     fn new(most: usize) -> Self {
         Series { points: Vec::new(), most, stride: 1, last: 0 }
     }
@@ -67,7 +67,7 @@ impl<P: Merge> Series<P> {
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Latency(f32, Option<u64>, Option<u64>, u64, u64);
 
-impl Merge for Latency {
+impl MergePoint for Latency {
     fn merge(&mut self, next: Self) {
         *self = Latency(next.0, self.1.max(next.1), self.2.max(next.2), self.3.max(next.3), self.4 + next.4);
     }
@@ -77,7 +77,7 @@ impl Merge for Latency {
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Depth(f32, u64);
 
-impl Merge for Depth {
+impl MergePoint for Depth {
     fn merge(&mut self, next: Self) {
         *self = Depth(next.0, self.1.max(next.1));
     }
@@ -87,7 +87,7 @@ impl Merge for Depth {
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Busy(f32, f32, f32);
 
-impl Merge for Busy {
+impl MergePoint for Busy {
     fn merge(&mut self, next: Self) {
         // Of equally long times.
         *self = Busy(next.0, f32::midpoint(self.1, next.1), f32::midpoint(self.2, next.2));
@@ -110,7 +110,7 @@ struct Happened {
 }
 
 #[derive(Debug)]
-struct Edge {
+struct EdgeHistory {
     depth: Series<Depth>,
     sum: f64,
     samples: u64,
@@ -126,7 +126,7 @@ struct Spent {
 }
 
 #[derive(Debug)]
-struct Thread {
+struct ThreadHistory {
     name: String,
     busy: Series<Busy>,
     before: Spent,
@@ -143,8 +143,8 @@ pub(super) struct History {
     most: usize,
     /// By tag: the series, and the sum of what is in it.
     latencies: BTreeMap<String, (Series<Latency>, Counts)>,
-    edges: Vec<Edge>,
-    threads: Vec<Thread>,
+    edges: Vec<EdgeHistory>,
+    threads: Vec<ThreadHistory>,
     looked: Option<Instant>,
     events: Vec<Happened>,
     more_events: u64,
@@ -166,8 +166,8 @@ impl History {
     pub(super) fn new(edges: usize, nodes: usize, paths: usize, threads: impl Iterator<Item = String>) -> Self {
         let series = (edges + 2 * nodes + paths).max(1);
         let most = (MAX_POINTS / 4 / series).clamp(POINTS.0, POINTS.1);
-        let edge = || Edge { depth: Series::new(most), sum: 0.0, samples: 0, peak_depth: 0 };
-        let thread = |name| Thread {
+        let edge = || EdgeHistory { depth: Series::new(most), sum: 0.0, samples: 0, peak_depth: 0 };
+        let thread = |name| ThreadHistory {
             name,
             busy: Series::new(most),
             before: Spent::default(),
@@ -270,8 +270,9 @@ impl History {
             let Some(comm) = read("comm") else { continue };
             let comm = comm.trim_end();
             // The kernel keeps 15 bytes of a name; of two threads that share them, nothing can be said.
-            let is_it =
-                |thread: &&mut Thread| !comm.is_empty() && thread.name.as_bytes().iter().take(15).eq(comm.as_bytes());
+            let is_it = |thread: &&mut ThreadHistory| {
+                !comm.is_empty() && thread.name.as_bytes().iter().take(15).eq(comm.as_bytes())
+            };
             let mut found = self.threads.iter_mut().filter(is_it);
             let (Some(thread), None) = (found.next(), found.next()) else { continue };
             let Some((on_cpu, waiting)) = read("schedstat").and_then(|text| schedstat(&text)) else { continue };

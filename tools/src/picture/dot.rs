@@ -36,9 +36,9 @@ impl Picture {
                 };
                 let mut lines = vec![node.name.clone(), node.kind.clone()];
                 lines.extend(self.about(*n));
-                let trouble = self.trouble(*n);
-                let is_bad = trouble.is_some();
-                lines.extend(trouble);
+                let problem = self.problem(*n);
+                let is_bad = problem.is_some();
+                lines.extend(problem);
                 let mut style = String::new();
                 if self.outcome.is_some() {
                     let _ = write!(style, ", style=filled, fillcolor=\"{}\"", mixed(COLD, HOT, self.heat(*n)));

@@ -24,7 +24,7 @@ impl Picture {
         let mut text =
             format!("---\ntitle: {title}\nconfig:\n  flowchart:\n    wrappingWidth: 400\n---\nflowchart LR\n");
         let mut used = [false; STEPS + 1];
-        let mut troubled = Vec::new();
+        let mut failing = Vec::new();
         for (at, thread) in self.threads.iter().enumerate() {
             let _ = writeln!(text, "  subgraph t{at}[\"{} ({})\"]", escaped(&thread.name), escaped(&thread.on));
             text.push_str("    direction LR\n");
@@ -32,9 +32,9 @@ impl Picture {
                 let node = &self.outline.nodes[*n];
                 let mut lines = vec![node.name.clone(), node.kind.clone()];
                 lines.extend(self.about(*n));
-                if let Some(trouble) = self.trouble(*n) {
-                    lines.push(trouble);
-                    troubled.push(format!("n{n}"));
+                if let Some(problem) = self.problem(*n) {
+                    lines.push(problem);
+                    failing.push(format!("n{n}"));
                 }
                 let lines: Vec<String> = lines.iter().map(|line| escaped(line)).collect();
                 let (open, close) = match node.role {
@@ -80,9 +80,8 @@ impl Picture {
             let fill = mixed(COLD, HOT, step as f64 / STEPS as f64);
             let _ = writeln!(text, "  classDef h{step} fill:{fill},stroke:#60686f,color:#1c2024");
         }
-        if !troubled.is_empty() {
-            let _ =
-                writeln!(text, "  classDef bad stroke:#c62828,stroke-width:3px\n  class {} bad", troubled.join(","));
+        if !failing.is_empty() {
+            let _ = writeln!(text, "  classDef bad stroke:#c62828,stroke-width:3px\n  class {} bad", failing.join(","));
         }
         if !red.is_empty() {
             let _ = writeln!(text, "  linkStyle {} stroke:#d9363e,color:#d9363e", red.join(","));

@@ -39,7 +39,7 @@ pub(crate) struct OutlineEdge {
 
 /// The nodes and edges of a plan, in its order.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Outline {
+pub(crate) struct PlanOutline {
     pub(crate) nodes: Vec<OutlineNode>,
     pub(crate) edges: Vec<OutlineEdge>,
     /// The number of places in each column.
@@ -49,7 +49,7 @@ pub(crate) struct Outline {
 /// The most places that edges pass: beyond that they are drawn straight.
 const MAX_BENDS: usize = 4096;
 
-impl Outline {
+impl PlanOutline {
     pub(crate) fn new(plan: &Plan) -> Self {
         let at: HashMap<&str, usize> =
             plan.nodes().iter().enumerate().map(|(n, node)| (node.name.as_str(), n)).collect();
@@ -57,7 +57,7 @@ impl Outline {
         let ends = plan.edges().iter().map(|edge| Some((node(&edge.from_name)?, node(&edge.to_name)?)));
         let ends: Vec<(usize, usize)> = ends.map(Option::unwrap_or_default).collect();
         let (layers, is_back) = layers(plan.nodes().len(), &ends);
-        let passed = Passed::new(&layers, &ends, &is_back);
+        let passed = PassedColumns::new(&layers, &ends, &is_back);
         let rows = rows(&passed.layers, &passed.edges, &vec![false; passed.edges.len()]);
         let mut counts = vec![0; layers.iter().max().map_or(0, |most| most + 1)];
         passed.layers.iter().for_each(|layer| counts[*layer] += 1);
@@ -85,7 +85,7 @@ impl Outline {
             is_back,
             bends,
         });
-        Outline { nodes: nodes.collect(), edges: edges.collect(), rows: counts }
+        PlanOutline { nodes: nodes.collect(), edges: edges.collect(), rows: counts }
     }
 
     /// Returns the nodes from a source to a sink by the way on which the costs of the nodes add up to most; empty if there is
@@ -122,7 +122,7 @@ impl Outline {
 }
 
 /// The graph with a place in each column that an edge passes, so that no edge is drawn across a node.
-struct Passed {
+struct PassedColumns {
     /// Of the nodes, then of the places.
     layers: Vec<usize>,
     /// From each column to the next.
@@ -131,9 +131,9 @@ struct Passed {
     places: Vec<Range<usize>>,
 }
 
-impl Passed {
+impl PassedColumns {
     fn new(layers: &[usize], edges: &[(usize, usize)], is_back: &[bool]) -> Self {
-        let mut passed = Passed { layers: layers.to_vec(), edges: Vec::new(), places: Vec::new() };
+        let mut passed = PassedColumns { layers: layers.to_vec(), edges: Vec::new(), places: Vec::new() };
         for ((from, to), is_back) in edges.iter().zip(is_back) {
             let begin = passed.layers.len();
             let between = layers[*from] + 1..layers[*to];
@@ -237,7 +237,7 @@ mod tests {
     fn an_edge_has_a_place_in_each_column_that_it_passes() {
         let edges = [(0, 1), (1, 2), (2, 3), (0, 3), (3, 1)];
         let (layers, is_back) = layers(4, &edges);
-        let passed = Passed::new(&layers, &edges, &is_back);
+        let passed = PassedColumns::new(&layers, &edges, &is_back);
         assert_eq!(passed.layers, [0, 1, 2, 3, 1, 2]);
         assert_eq!(passed.places, [4..4, 4..4, 4..4, 4..6, 6..6]);
         assert_eq!(passed.edges, [(0, 1), (1, 2), (2, 3), (0, 4), (4, 5), (5, 3)]);

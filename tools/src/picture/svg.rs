@@ -31,7 +31,7 @@ const LABEL_TEXT: usize = 20;
 
 /// Where a node is, or an edge that passes its column.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct NodePlace {
     column: usize,
     row: usize,
     thread: usize,
@@ -39,7 +39,7 @@ struct Place {
     y: f64,
 }
 
-impl Place {
+impl NodePlace {
     fn x(self) -> f64 {
         EDGE + PAD + self.column as f64 * (WIDTH + GAP_X)
     }
@@ -60,10 +60,10 @@ struct Group {
 }
 
 /// Everything with its place.
-struct Layout {
-    nodes: Vec<Place>,
+struct PictureLayout {
+    nodes: Vec<NodePlace>,
     /// Of each edge, the places in the columns that it passes.
-    bends: Vec<Vec<Place>>,
+    bends: Vec<Vec<NodePlace>>,
     /// Of each edge, where it leaves its producer and reaches its consumer.
     ends: Vec<(f64, f64)>,
     /// Of each edge, how many leave its producer.
@@ -73,7 +73,7 @@ struct Layout {
     height: f64,
 }
 
-impl Layout {
+impl PictureLayout {
     fn new(picture: &Picture, lines: usize) -> Self {
         let outline = &picture.outline;
         let (mut outs, mut ins) = (vec![0.0; outline.nodes.len()], vec![0.0; outline.nodes.len()]);
@@ -84,11 +84,11 @@ impl Layout {
             counts[edge.from] += 1;
         }
         let own = lines as f64 * LINE + 14.0;
-        let mut places: Vec<Place> = outline
+        let mut places: Vec<NodePlace> = outline
             .nodes
             .iter()
             .enumerate()
-            .map(|(n, node)| Place {
+            .map(|(n, node)| NodePlace {
                 column: node.layer,
                 row: node.row,
                 thread: node.worker,
@@ -101,7 +101,7 @@ impl Layout {
         for edge in &outline.edges {
             let begin = places.len();
             let thread = outline.nodes[edge.from].worker;
-            places.extend(edge.bends.iter().map(|(column, row)| Place {
+            places.extend(edge.bends.iter().map(|(column, row)| NodePlace {
                 column: *column,
                 row: *row,
                 thread,
@@ -111,10 +111,11 @@ impl Layout {
             ranges.push(begin..places.len());
         }
         let groups = groups(&mut places, nodes, picture.threads.len());
-        let bends: Vec<Vec<Place>> = ranges.into_iter().map(|range| places[range].to_vec()).collect();
+        let bends: Vec<Vec<NodePlace>> = ranges.into_iter().map(|range| places[range].to_vec()).collect();
         places.truncate(nodes);
         let siblings = outline.edges.iter().map(|edge| counts[edge.from]).collect();
-        let mut layout = Layout { ends: Vec::new(), nodes: places, bends, siblings, groups, width: 0.0, height: 0.0 };
+        let mut layout =
+            PictureLayout { ends: Vec::new(), nodes: places, bends, siblings, groups, width: 0.0, height: 0.0 };
         layout.ends = layout.ports(picture);
         let backs = outline.edges.iter().filter(|edge| edge.is_back);
         let below = backs.map(|edge| layout.below(edge.from, edge.to)).fold(0.0, f64::max);
@@ -165,7 +166,7 @@ impl Layout {
 }
 
 /// Places the nodes of each thread beside each other, in boxes that do not overlap. The first places are nodes.
-fn groups(places: &mut [Place], nodes: usize, threads: usize) -> Vec<Group> {
+fn groups(places: &mut [NodePlace], nodes: usize, threads: usize) -> Vec<Group> {
     let columns = places.iter().map(|place| place.column + 1).max().unwrap_or(0);
     let mut members = vec![Vec::new(); threads];
     for (at, place) in places.iter().enumerate() {
@@ -208,7 +209,7 @@ fn groups(places: &mut [Place], nodes: usize, threads: usize) -> Vec<Group> {
         taken[first..=last].iter_mut().for_each(|taken| *taken = bottom + GAP_Y);
         // The box is around nodes; edges that pass further columns need no box.
         let of_nodes = || members[thread].iter().filter(|at| **at < nodes).map(|at| places[*at]);
-        let left = of_nodes().map(Place::x).fold(f64::MAX, f64::min);
+        let left = of_nodes().map(NodePlace::x).fold(f64::MAX, f64::min);
         let right = of_nodes().map(|place| place.x() + WIDTH).fold(0.0, f64::max);
         if left < right {
             let (x, width) = (left - PAD, right - left + 2.0 * PAD);
@@ -238,7 +239,7 @@ svg { color: #1c2024; font: 12px sans-serif }
 text { fill: currentColor }
 .ground { fill: #fff } .halo { stroke: #fff }
 .group { fill: #f1f3f5; stroke: #c9d0d6 } .panel { fill: #fff; stroke: none }
-.heat { fill: #f0705c; stroke: #60686f } .trouble { stroke: #c62828; stroke-width: 2.5 }
+.heat { fill: #f0705c; stroke: #60686f } .failed { stroke: #c62828; stroke-width: 2.5 }
 .edge { fill: none; stroke: #60686f } .tip { fill: #60686f } .lossy { stroke-dasharray: 6 4 }
 .halo { stroke-width: 4; stroke-linejoin: round; paint-order: stroke; font-size: 11px }
 .soft { fill: #515960 } .bad { fill: #c62828 } .lost { stroke: #c62828 } .tip.lost { fill: #c62828; stroke: none }
@@ -247,7 +248,7 @@ text { fill: currentColor }
 svg { color: #e8ebee }
 .ground { fill: #14171a } .halo { stroke: #14171a }
 .group { fill: #1b1f23; stroke: #3a4148 } .panel { fill: #262b30 }
-.heat { fill: #a8322a; stroke: #8d979f } .trouble { stroke: #ff7b72 }
+.heat { fill: #a8322a; stroke: #8d979f } .failed { stroke: #ff7b72 }
 .edge { stroke: #98a2aa } .tip { fill: #98a2aa }
 .soft { fill: #b4bcc3 } .bad { fill: #ff8a80 } .lost { stroke: #ff7b72 } .tip.lost { fill: #ff7b72 }
 }
@@ -259,12 +260,12 @@ impl Picture {
         let about: Vec<Vec<String>> = (0..self.outline.nodes.len())
             .map(|n| {
                 let mut lines = self.about(n);
-                lines.extend(self.trouble(n));
+                lines.extend(self.problem(n));
                 lines
             })
             .collect();
         let lines = 2 + about.iter().map(Vec::len).max().unwrap_or(0);
-        let layout = Layout::new(self, lines);
+        let layout = PictureLayout::new(self, lines);
         let (width, height) = (layout.width.max(560.0), layout.height);
         let title = match &self.outcome {
             Some(outcome) => format!("{}: {outcome}", self.graph),
@@ -308,12 +309,12 @@ impl Picture {
         svg + &labels + "</svg>\n"
     }
 
-    fn node(&self, n: usize, place: Place, about: &[String], svg: &mut String) {
+    fn node(&self, n: usize, place: NodePlace, about: &[String], svg: &mut String) {
         let node = &self.outline.nodes[n];
-        let trouble = self.trouble(n);
+        let problem = self.problem(n);
         let all: Vec<String> =
             [&node.name, &node.kind].into_iter().chain(about).map(|line| xml(&one_line(line))).collect();
-        let class = if trouble.is_some() { "heat trouble" } else { "heat" };
+        let class = if problem.is_some() { "heat failed" } else { "heat" };
         let (x, y, height) = (place.x(), place.y, place.height);
         let _ = write!(
             svg,
@@ -325,7 +326,7 @@ impl Picture {
         let lines: Vec<&str> = [&node.name, &node.kind].into_iter().chain(about).map(String::as_str).collect();
         let mut line_y = y + (height - lines.len() as f64 * LINE) / 2.0 + 11.5;
         for (at, line) in lines.iter().enumerate() {
-            let is_bad = trouble.is_some() && at + 1 == lines.len();
+            let is_bad = problem.is_some() && at + 1 == lines.len();
             let class = if at == 0 || is_bad { " class=\"name\"" } else { "" };
             let line = xml(&cut(&one_line(line), NODE_TEXT));
             let _ = write!(svg, "<text{class} x=\"{:.1}\" y=\"{line_y:.1}\">{line}</text>", x + 9.0);
@@ -334,7 +335,7 @@ impl Picture {
         svg.push_str("</g>\n");
     }
 
-    fn edge(&self, at: usize, layout: &Layout, most: u64, svg: &mut String, labels: &mut String) {
+    fn edge(&self, at: usize, layout: &PictureLayout, most: u64, svg: &mut String, labels: &mut String) {
         let (edge, place) = (&self.edges[at], &self.outline.edges[at]);
         let (from, to) = (layout.nodes[place.from], layout.nodes[place.to]);
         let (begin, end) = ((from.x() + WIDTH, layout.ends[at].0), (to.x() - 7.0, layout.ends[at].1));
@@ -431,7 +432,7 @@ mod tests {
 
     #[test]
     fn the_boxes_of_threads_do_not_overlap() {
-        let place = |column, row, thread| Place { column, row, thread, height: 40.0, y: 0.0 };
+        let place = |column, row, thread| NodePlace { column, row, thread, height: 40.0, y: 0.0 };
         // A chain over three threads, which fits in one line; then a thread beside them.
         for (places, expected) in [
             (vec![place(0, 0, 0), place(1, 0, 1), place(2, 0, 2)], 1),

@@ -47,7 +47,7 @@ pub(super) fn figures(intervals: &[ProfileInterval], stats: &[Stat], rng: &mut R
     let all = sum(intervals);
     let size = intervals.len().div_ceil(GROUPS).max(1);
     let groups: Vec<Counts> = intervals.chunks(size).map(sum).collect();
-    let table = Table::new(&all, &groups);
+    let table = GroupTable::new(&all, &groups);
     let mut drawn = vec![Vec::new(); stats.len()];
     if groups.len() > 1 {
         for _ in 0..WITHIN {
@@ -91,20 +91,20 @@ fn blocks(n: usize, rng: &mut Rng) -> Vec<u64> {
 }
 
 /// The counts of all groups, by value.
-struct Table {
+struct GroupTable {
     /// The value of a cell and its middle.
     values: Vec<(f64, f64)>,
     /// Of each group: cells with their counts.
     groups: Vec<Vec<(usize, f64)>>,
 }
 
-impl Table {
+impl GroupTable {
     fn new(all: &Counts, groups: &[Counts]) -> Self {
         let tops: Vec<u64> = all.iter().map(|(top, _)| top).collect();
         // A group may have finer cells than the sum of all.
         let at = |value: u64| tops.partition_point(|top| *top < value).min(tops.len().saturating_sub(1));
         let group = |counts: &Counts| counts.iter().map(|(value, count)| (at(value), count as f64)).collect();
-        Table {
+        GroupTable {
             values: tops.iter().map(|top| (*top as f64, all.middle(*top))).collect(),
             groups: groups.iter().map(group).collect(),
         }

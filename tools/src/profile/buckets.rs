@@ -1,6 +1,6 @@
 //! `.csv`: a row for each value of each interval, for spreadsheets and data frames.
 
-use super::{Profile, Reading, Wrong};
+use super::{Profile, ProfileReader, Wrong};
 use limen::report::Counts;
 use std::fmt::Write;
 
@@ -24,7 +24,7 @@ pub(super) fn read(text: &str, profile: &mut Profile) -> Result<(), Wrong> {
         return Err((Some(at + 1), "expected a line with the names of columns, among them `value` and `count`".into()));
     };
     let [tag, begin, length, digits] = [COLUMNS[0], COLUMNS[1], COLUMNS[2], COLUMNS[3]].map(column);
-    let mut reading = Reading::new(profile);
+    let mut reading = ProfileReader::new(profile);
     let mut rows: Vec<(u64, u64)> = Vec::new();
     // The columns before the value, as text: those of the interval.
     let mut interval: Option<(usize, [&str; 4])> = None;

@@ -1,7 +1,7 @@
 //! `.hlog`: HdrHistogram's interval log, as Java's `HistogramLogWriter` and its ports write it.
 
 use super::encoded::{decode, encode};
-use super::{Profile, Reading, Wrong};
+use super::{Profile, ProfileReader, Wrong};
 use crate::dump::hlog::{HEADING, UNITS, clean};
 use std::fmt::Write;
 use std::io;
@@ -36,7 +36,7 @@ fn seconds(line: &str, heading: &str) -> Option<f64> {
 
 /// Reads a log.
 pub(super) fn read(text: &str, profile: &mut Profile) -> Result<(), Wrong> {
-    let mut reading = Reading::new(profile);
+    let mut reading = ProfileReader::new(profile);
     let (mut start, mut base) = (0.0, None);
     for (at, line) in text.lines().enumerate() {
         let wrong = |why: String| (Some(at + 1), why);

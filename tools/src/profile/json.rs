@@ -1,6 +1,6 @@
 //! `.json`: one object with the counts of every interval and, for readers that need no more, quantiles of the sums.
 
-use super::{Profile, ProfileInterval, Reading, Wrong};
+use super::{Profile, ProfileInterval, ProfileReader, Wrong};
 use crate::text::escape::plain_json;
 use limen::report::Counts;
 use serde::{Deserialize, Serialize};
@@ -55,7 +55,7 @@ pub(super) fn read(text: &str, profile: &mut Profile) -> Result<(), Wrong> {
         None => false,
         Some(other) => return Err((None, format!("`unit` must be \"ns\" or null, got \"{other}\""))),
     };
-    let mut reading = Reading::new(profile);
+    let mut reading = ProfileReader::new(profile);
     for one in file.histograms {
         if one.digits > Counts::MAX_DIGITS {
             return Err((None, format!("`digits` must be 0 to {}, got {}", Counts::MAX_DIGITS, one.digits)));

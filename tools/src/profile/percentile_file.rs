@@ -3,7 +3,7 @@
 //! A row says how many values are at most as large as its own, so what lies between two rows is counted at the upper one: percentiles of
 //! the rows stay what they are, others are rounded up.
 
-use super::{Profile, Reading, Series, Wrong};
+use super::{Profile, ProfileReader, Series, Wrong};
 use crate::dump::{hgrm::percentile_text, hgrm_unit};
 use limen::report::Counts;
 
@@ -84,7 +84,7 @@ pub(super) fn read(text: &str, profile: &mut Profile, unit: Option<u64>) -> Resu
         before = total;
     }
     profile.has_unit = has_unit || unit.is_some();
-    Reading::new(profile).add(&tag, 0.0, 0.0, counts).map_err(|why| (None, why))
+    ProfileReader::new(profile).add(&tag, 0.0, 0.0, counts).map_err(|why| (None, why))
 }
 
 /// The text of one histogram.

@@ -21,7 +21,7 @@ pub(crate) struct ProgressLine {
     bar: ProgressBar,
     began: Instant,
     shown: Instant,
-    bound: Bound,
+    bound: RunBound,
     /// Sources and sinks.
     ends: Vec<(String, Role)>,
     /// What all sources had begun at which time.
@@ -30,7 +30,7 @@ pub(crate) struct ProgressLine {
 
 /// What bounds a run, if anything.
 #[derive(Clone, Copy, Debug)]
-enum Bound {
+enum RunBound {
     Time,
     Messages,
     None,
@@ -47,9 +47,13 @@ impl ProgressLine {
         let of = |total: Option<u64>| total.into_iter().chain(frames).min();
         let messages = sources.map(|source| of(source.total)).sum::<Option<u64>>();
         let (bound, length, template) = match (duration, messages) {
-            (Some(duration), _) => (Bound::Time, Some(millis(duration)), "{bar:30} {elapsed}, {eta} left  {wide_msg}"),
-            (None, Some(messages)) => (Bound::Messages, Some(messages), "{bar:30} {pos}/{len}, {eta} left  {wide_msg}"),
-            (None, None) => (Bound::None, None, "{spinner} {elapsed}  {wide_msg}"),
+            (Some(duration), _) => {
+                (RunBound::Time, Some(millis(duration)), "{bar:30} {elapsed}, {eta} left  {wide_msg}")
+            }
+            (None, Some(messages)) => {
+                (RunBound::Messages, Some(messages), "{bar:30} {pos}/{len}, {eta} left  {wide_msg}")
+            }
+            (None, None) => (RunBound::None, None, "{spinner} {elapsed}  {wide_msg}"),
         };
         let bar = ProgressBar::with_draw_target(length, target);
         if let Ok(style) = ProgressStyle::with_template(template) {
@@ -93,12 +97,12 @@ impl ProgressLine {
             self.ends.iter().map(|(name, _)| (&**name, done(name))),
         ));
         match self.bound {
-            Bound::Time => self.bar.set_position(millis(self.began.elapsed())),
-            Bound::Messages => {
+            RunBound::Time => self.bar.set_position(millis(self.began.elapsed())),
+            RunBound::Messages => {
                 let sources = self.ends.iter().filter(|(_, role)| *role == Role::Source);
                 self.bar.set_position(sources.map(|(name, _)| done(name)).sum());
             }
-            Bound::None => self.bar.tick(),
+            RunBound::None => self.bar.tick(),
         }
     }
 

@@ -58,7 +58,7 @@ struct App {
     scrolled: usize,
     helps: bool,
     /// Why there was no answer.
-    trouble: Option<String>,
+    problem: Option<String>,
     has_ended: bool,
     quits: bool,
 }
@@ -69,9 +69,9 @@ impl App {
             Ok(stats) => {
                 let before = std::mem::take(&mut self.shown).stats;
                 self.shown = Shown::new(stats, (!before.graph.is_empty()).then_some(&before));
-                self.trouble = None;
+                self.problem = None;
             }
-            Err(why) => self.trouble = Some(name(&why)),
+            Err(why) => self.problem = Some(name(&why)),
         }
     }
 
@@ -134,9 +134,9 @@ impl App {
     fn headline(&self, width: usize) -> Line<'static> {
         let stats = &self.shown.stats;
         if stats.graph.is_empty() {
-            return Line::from(format!(" {}", self.trouble.as_deref().unwrap_or("waiting for the run")));
+            return Line::from(format!(" {}", self.problem.as_deref().unwrap_or("waiting for the run")));
         }
-        let state = match (self.has_ended, &self.trouble) {
+        let state = match (self.has_ended, &self.problem) {
             (true, _) => "ended".to_string(),
             (false, Some(why)) => why.clone(),
             (false, None) => stats.state.clone(),
@@ -153,7 +153,7 @@ impl App {
             amount(lost as f64),
         );
         let rest = Span::from(rest);
-        let is_bad = failed > 0 || lost > 0 || self.has_ended || self.trouble.is_some();
+        let is_bad = failed > 0 || lost > 0 || self.has_ended || self.problem.is_some();
         Line::from(vec![graph.bold().reversed(), if is_bad { rest.fg(Color::Yellow) } else { rest }])
     }
 

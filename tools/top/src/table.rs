@@ -2,7 +2,7 @@
 
 use crate::stats::{Shown, node_of};
 use crate::text::{amount, ns};
-use limen::run::{EdgeStats, PathStats, Window};
+use limen::run::{EdgeStats, PathStats, StatisticsWindow};
 use limen_run::{MonitorNode, MonitorWorker};
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -151,7 +151,7 @@ impl RowBuilder {
         )
     }
 
-    fn time(self, window: Option<&Window>, of: impl Fn(&Window) -> Option<u64>) -> Self {
+    fn time(self, window: Option<&StatisticsWindow>, of: impl Fn(&StatisticsWindow) -> Option<u64>) -> Self {
         let Some(window) = window.filter(|window| window.count > 0) else { return self.shown(String::new(), -2.0) };
         let time = of(window);
         // Too few samples for a quantile sort below all that have one.

@@ -1,7 +1,7 @@
 //! The primary context of a device, which all users of a process share.
 
 use crate::convolution::DnnHandle;
-use crate::error::{Error, Named};
+use crate::error::{Error, NamedResult};
 use crate::library::Library;
 use crate::product::Handle;
 use cudarc::driver::result;

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::library::Library;
 use crate::memory::Buffer;
-use crate::routine::{Element, Extent};
+use crate::routine::{ElementType, Extent};
 use cudarc::cudnn::result::{self, CudnnError};
 use cudarc::cudnn::sys::{
     self as dn, cudnnConvolutionBwdDataAlgo_t as Backward, cudnnConvolutionFwdAlgo_t as Forward,
@@ -29,7 +29,7 @@ pub struct Images {
 
 /// A convolution to be prepared, computed in `F32`: the sum over the taps of a window and the channels of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct ConvolutionSpec {
     /// The input.
     pub x: Images,
     /// From the beginning of the memory to the first weight.
@@ -51,7 +51,7 @@ pub struct Window {
     /// From one tap to the next.
     pub dilations: [usize; 3],
     /// The elements of all three.
-    pub element: Element,
+    pub element: ElementType,
     /// Whether elements in `F32` may be rounded to 11 significant bits.
     pub tf32: bool,
 }
@@ -147,19 +147,19 @@ const BACKWARD: [Backward; 6] = [
     Backward::CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD_NONFUSED,
 ];
 
-impl Element {
+impl ElementType {
     fn of_cudnn(self) -> Type {
         match self {
-            Element::F32 => Type::CUDNN_DATA_FLOAT,
-            Element::F16 => Type::CUDNN_DATA_HALF,
-            Element::Bf16 => Type::CUDNN_DATA_BFLOAT16,
+            ElementType::F32 => Type::CUDNN_DATA_FLOAT,
+            ElementType::F16 => Type::CUDNN_DATA_HALF,
+            ElementType::Bf16 => Type::CUDNN_DATA_BFLOAT16,
         }
     }
 }
 
 impl Images {
     /// The bytes that they begin and end at.
-    fn range(&self, element: Element) -> Option<(usize, usize)> {
+    fn range(&self, element: ElementType) -> Option<(usize, usize)> {
         let mut last = self.offset;
         for (length, stride) in std::iter::zip(self.lengths, self.strides) {
             last = last.checked_add(length.checked_sub(1)?.checked_mul(stride)?)?;
@@ -202,7 +202,7 @@ impl Convolution {
     ///
     /// # Errors
     /// If cuDNN is missing, or has no algorithm for it.
-    pub fn new(context: &Arc<Context>, of: &Window) -> Result<Convolution, Error> {
+    pub fn new(context: &Arc<Context>, of: &ConvolutionSpec) -> Result<Convolution, Error> {
         let too_large = || Error::Refused("an array is too large".into());
         let weights = of.w.iter().try_fold(1usize, |product, length| product.checked_mul(*length));
         let w = Images { offset: of.w_offset, lengths: [1, 1, 1, 1, weights.ok_or_else(too_large)?], strides: [1; 5] };
@@ -229,7 +229,7 @@ impl Convolution {
         Ok(made)
     }
 
-    fn describe(&mut self, of: &Window) -> Result<(), Error> {
+    fn describe(&mut self, of: &ConvolutionSpec) -> Result<(), Error> {
         let element = of.element.of_cudnn();
         // cuDNN has more algorithms for images of two dimensions.
         let is_flat = [of.x.lengths[2], of.y.lengths[2], of.w[2]] == [1; 3] && of.pads[0] == 0;
@@ -256,9 +256,9 @@ impl Convolution {
         let (mode, computed) = (Mode::CUDNN_CROSS_CORRELATION, Type::CUDNN_DATA_FLOAT);
         let math = match of.element {
             // The default is TF32 where the device has it.
-            Element::F32 if !of.tf32 => Math::CUDNN_FMA_MATH,
-            Element::F32 => Math::CUDNN_DEFAULT_MATH,
-            Element::F16 | Element::Bf16 => Math::CUDNN_TENSOR_OP_MATH,
+            ElementType::F32 if !of.tf32 => Math::CUDNN_FMA_MATH,
+            ElementType::F32 => Math::CUDNN_DEFAULT_MATH,
+            ElementType::F16 | ElementType::Bf16 => Math::CUDNN_TENSOR_OP_MATH,
         };
         // SAFETY: created above; there are as many numbers of each.
         unsafe {

@@ -1,6 +1,6 @@
 //! What can go wrong, and what to do about it.
 
-use crate::library::Missing;
+use crate::library::MissingLibrary;
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::CUresult;
 
@@ -20,7 +20,7 @@ pub enum Class {
 pub enum Error {
     /// A library or a function of it.
     #[error("{0}")]
-    Missing(Missing),
+    Missing(MissingLibrary),
     /// A call of the driver failed.
     #[error("{call}: {name} ({code}): {text}")]
     Driver {
@@ -87,11 +87,11 @@ const STICKY: &[CUresult] = &[
 ];
 
 /// The result of a call of the driver, with its name.
-pub(crate) trait Named<T> {
+pub(crate) trait NamedResult<T> {
     fn named(self, call: &'static str) -> Result<T, Error>;
 }
 
-impl<T> Named<T> for Result<T, DriverError> {
+impl<T> NamedResult<T> for Result<T, DriverError> {
     fn named(self, call: &'static str) -> Result<T, Error> {
         self.map_err(|error| Error::driver(call, error))
     }

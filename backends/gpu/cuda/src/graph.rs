@@ -1,7 +1,7 @@
 //! Work that is captured once and run many times with a single call.
 
 use crate::context::Context;
-use crate::error::{Error, Named};
+use crate::error::{Error, NamedResult};
 use crate::stream::{Stream, Used};
 use cudarc::driver::result;
 use cudarc::driver::sys;

@@ -3,10 +3,10 @@
 //!
 //! A crate of its own, because everything here ends in unsafe calls. What it adds to them:
 //!
-//! - Nothing panics where a library, or a function in it, is missing ([`Missing`]).
-//! - Memory, modules and graphs live as long as the work that uses them ([`Event`]), so that no safe call frees what the device still
+//! - Nothing panics where a library, or a function in it, is missing ([`MissingLibrary`]).
+//! - Memory, modules and graphs live as long as the work that uses them ([`StreamEvent`]), so that no safe call frees what the device still
 //!   reads or writes.
-//! - Memory of the host is not readable while the device may write it ([`Pinned`]).
+//! - Memory of the host is not readable while the device may write it ([`PinnedBuffer`]).
 //! - An error says what to do about it ([`Class`]).
 //!
 //! Only [`Stream::launch`] is unsafe: what a kernel does is not known here.
@@ -25,12 +25,12 @@ mod stream;
 
 pub use compiler::{Image, compile, version};
 pub use context::{Context, Info, devices};
-pub use convolution::{Convolution, Images, Window};
+pub use convolution::{Convolution, ConvolutionSpec, Images};
 pub use error::{Class, Error};
 pub use graph::Graph;
-pub use library::{Library, Missing};
-pub use memory::{Buffer, Direction, Pinned};
+pub use library::{Library, MissingLibrary};
+pub use memory::{Buffer, CopyDirection, PinnedBuffer};
 pub use module::{Function, FunctionInfo, Module};
 pub use product::{Multiplication, Operand, Product};
-pub use routine::{Element, Routine};
-pub use stream::{Argument, Event, Grid, Stream};
+pub use routine::{ElementType, Routine};
+pub use stream::{Argument, Grid, Stream, StreamEvent};

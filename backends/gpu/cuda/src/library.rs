@@ -19,7 +19,7 @@ pub enum Library {
 
 /// What is missing of a library.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Missing {
+pub enum MissingLibrary {
     /// It is not found, or cannot be loaded.
     Library(Library),
     /// It lacks a function: another version is needed.
@@ -139,7 +139,7 @@ impl Library {
     /// # Errors
     /// What is missing; the bindings would panic there.
     pub fn load(self) -> Result<(), Error> {
-        static FOUND: [OnceLock<Result<(), Missing>>; 4] = [const { OnceLock::new() }; 4];
+        static FOUND: [OnceLock<Result<(), MissingLibrary>>; 4] = [const { OnceLock::new() }; 4];
         let found = FOUND[self as usize].get_or_init(|| self.find());
         found.clone().map_err(Error::Missing)
     }
@@ -151,7 +151,7 @@ impl Library {
         Library::Driver.load().is_ok() && found()
     }
 
-    fn find(self) -> Result<(), Missing> {
+    fn find(self) -> Result<(), MissingLibrary> {
         let symbols = match self {
             Library::Driver => DRIVER,
             Library::Nvrtc => NVRTC,
@@ -168,7 +168,7 @@ impl Library {
             }
         };
         if !is_present {
-            return Err(Missing::Library(self));
+            return Err(MissingLibrary::Library(self));
         }
         // SAFETY: it was found above, so this does not panic. The functions are looked up, not called, so their types do not matter.
         let lacks = |name: &&&str| unsafe {
@@ -181,7 +181,7 @@ impl Library {
             library.get::<unsafe extern "C" fn()>(name.as_bytes()).is_err()
         };
         match symbols.iter().find(lacks) {
-            Some(symbol) => Err(Missing::Symbol(self, symbol)),
+            Some(symbol) => Err(MissingLibrary::Symbol(self, symbol)),
             None => Ok(()),
         }
     }
@@ -224,11 +224,11 @@ impl Library {
     }
 }
 
-impl fmt::Display for Missing {
+impl fmt::Display for MissingLibrary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Missing::Library(library) => write!(f, "{} is not found: {}", library.about(), library.origin()),
-            Missing::Symbol(library, symbol) => {
+            MissingLibrary::Library(library) => write!(f, "{} is not found: {}", library.about(), library.origin()),
+            MissingLibrary::Symbol(library, symbol) => {
                 write!(f, "{} has no function `{symbol}`: it is too old for this program", library.about())
             }
         }

@@ -1,8 +1,8 @@
 //! Memory of the device, and memory of the host that the device copies from or to.
 
 use crate::context::Context;
-use crate::error::{Error, Named};
-use crate::stream::Event;
+use crate::error::{Error, NamedResult};
+use crate::stream::StreamEvent;
 use cudarc::driver::result;
 use cudarc::driver::sys;
 use std::ffi::c_void;
@@ -58,7 +58,7 @@ impl Drop for Buffer {
         if self.context.bind().is_err() {
             return;
         }
-        // SAFETY: allocated by the same pair of calls. Work that uses it holds it (`Event`), so none is under way.
+        // SAFETY: allocated by the same pair of calls. Work that uses it holds it (`StreamEvent`), so none is under way.
         let freed = unsafe {
             match self.context.info().has_pools {
                 true => result::free_async(self.address, self.context.memory_stream()),
@@ -71,7 +71,7 @@ impl Drop for Buffer {
 
 /// Which way memory of the host is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum CopyDirection {
     /// To the device. The host should only write it, front to back: it bypasses the caches, and reading it is very slow.
     Upload,
     /// To the host.
@@ -80,10 +80,10 @@ pub enum Direction {
 
 /// Memory of the host at a fixed place, which the device reads and writes by itself.
 #[derive(Debug)]
-pub struct Pinned {
+pub struct PinnedBuffer {
     pub(crate) memory: Arc<PinnedMemory>,
     /// The last work that uses it.
-    pub(crate) used_by: Option<Event>,
+    pub(crate) used_by: Option<StreamEvent>,
 }
 
 #[derive(Debug)]
@@ -93,29 +93,29 @@ pub(crate) struct PinnedMemory {
     pub(crate) bytes: usize,
 }
 
-// SAFETY: nothing is bound to the thread that allocated it; it is read and written under the rules of `Pinned`.
+// SAFETY: nothing is bound to the thread that allocated it; it is read and written under the rules of `PinnedBuffer`.
 unsafe impl Send for PinnedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for PinnedMemory {}
 
-impl Pinned {
+impl PinnedBuffer {
     /// Allocates memory of zeros.
     ///
     /// # Errors
     /// If the system has not enough that can be kept in place.
-    pub fn new(context: &Arc<Context>, bytes: usize, direction: Direction) -> Result<Pinned, Error> {
+    pub fn new(context: &Arc<Context>, bytes: usize, direction: CopyDirection) -> Result<PinnedBuffer, Error> {
         context.bind()?;
         let bytes = bytes.max(4);
         let flags = match direction {
-            Direction::Upload => sys::CU_MEMHOSTALLOC_WRITECOMBINED,
-            Direction::Download => 0,
+            CopyDirection::Upload => sys::CU_MEMHOSTALLOC_WRITECOMBINED,
+            CopyDirection::Download => 0,
         };
         // SAFETY: a plain allocation, freed by `PinnedMemory`.
         let allocated = unsafe { result::malloc_host(bytes, flags) };
         let address = context.noted(allocated.named("cuMemHostAlloc"))?.cast::<u8>();
         // SAFETY: it was allocated with so many bytes, and nothing uses it yet.
         unsafe { address.write_bytes(0, bytes) };
-        Ok(Pinned { memory: Arc::new(PinnedMemory { context: context.clone(), address, bytes }), used_by: None })
+        Ok(PinnedBuffer { memory: Arc::new(PinnedMemory { context: context.clone(), address, bytes }), used_by: None })
     }
 
     /// Returns its size.

@@ -2,7 +2,7 @@
 
 use crate::compiler::Image;
 use crate::context::Context;
-use crate::error::{Class, Error, Named};
+use crate::error::{Class, Error, NamedResult};
 use crate::library::Library;
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUfunction_attribute as Attribute, CUjit_option as JitOption, CUresult};

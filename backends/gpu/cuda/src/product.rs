@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::library::Library;
 use crate::memory::Buffer;
-use crate::routine::{Element, Extent};
+use crate::routine::{ElementType, Extent};
 use cudarc::cublaslt::result::CublasError;
 use cudarc::cublaslt::sys::{
     cublasComputeType_t as Compute, cublasLtEpilogue_t as Epilogue, cublasLtMatmulDescAttributes_t as OfProduct,
@@ -40,9 +40,9 @@ pub struct Multiplication {
     /// How many.
     pub batches: usize,
     /// The elements of `a` and `b`.
-    pub factors: Element,
+    pub factors: ElementType,
     /// The elements of `d` and the bias.
-    pub result: Element,
+    pub result: ElementType,
     /// The first factor.
     pub a: Operand,
     /// The second factor.
@@ -113,12 +113,12 @@ impl<T> Named<T> for Result<T, CublasError> {
 /// The most memory that an algorithm may use beside its matrices: what NVIDIA recommends for its newest GPUs.
 const MAX_WORKSPACE: usize = 32 << 20;
 
-impl Element {
+impl ElementType {
     fn of_cublas(self) -> cudaDataType {
         match self {
-            Element::F32 => cudaDataType::CUDA_R_32F,
-            Element::F16 => cudaDataType::CUDA_R_16F,
-            Element::Bf16 => cudaDataType::CUDA_R_16BF,
+            ElementType::F32 => cudaDataType::CUDA_R_32F,
+            ElementType::F16 => cudaDataType::CUDA_R_16F,
+            ElementType::Bf16 => cudaDataType::CUDA_R_16BF,
         }
     }
 }
@@ -147,7 +147,7 @@ impl Described {
     }
 
     /// The bytes that it begins and ends at.
-    fn range(&self, operand: &Operand, batches: usize, element: Element) -> Option<(usize, usize)> {
+    fn range(&self, operand: &Operand, batches: usize, element: ElementType) -> Option<(usize, usize)> {
         let last = (self.columns - 1).checked_mul(self.distance)?.checked_add(self.rows)?;
         let behind = (batches - 1).checked_mul(operand.batch)?.checked_add(last)?.checked_add(operand.offset)?;
         Some((operand.offset.checked_mul(element.bytes())?, behind.checked_mul(element.bytes())?))
@@ -186,7 +186,7 @@ impl Product {
         for (range, (described, operand, element)) in std::iter::zip(&mut ranges, [of_a, of_b, of_d]) {
             *range = described.range(operand, of.batches, element).ok_or_else(|| refused("a matrix is too large"))?;
         }
-        let compute = match of.tf32 && of.factors == Element::F32 {
+        let compute = match of.tf32 && of.factors == ElementType::F32 {
             true => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
             false => Compute::CUBLAS_COMPUTE_32F,
         };

@@ -38,7 +38,7 @@ impl Routine {
 
 /// The type of the elements of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Element {
+pub enum ElementType {
     /// 32 bits.
     F32,
     /// 16 bits of IEEE 754.
@@ -47,11 +47,11 @@ pub enum Element {
     Bf16,
 }
 
-impl Element {
+impl ElementType {
     pub(crate) fn bytes(self) -> usize {
         match self {
-            Element::F32 => 4,
-            Element::F16 | Element::Bf16 => 2,
+            ElementType::F32 => 4,
+            ElementType::F16 | ElementType::Bf16 => 2,
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Work of a device in order, and events behind it.
 
 use crate::context::Context;
-use crate::error::{Error, Named};
+use crate::error::{Error, NamedResult};
 use crate::graph::GraphExec;
-use crate::memory::{Buffer, Pinned, PinnedMemory};
+use crate::memory::{Buffer, PinnedBuffer, PinnedMemory};
 use crate::module::Function;
 use crate::routine::Routine;
 use cudarc::driver::result;
@@ -26,7 +26,7 @@ pub(crate) enum Used {
 }
 
 /// Work between two events of a stream.
-struct Work {
+struct StreamWork {
     context: Arc<Context>,
     /// The event behind it; unset while it is not recorded.
     end: OnceLock<RawEvent>,
@@ -45,10 +45,10 @@ unsafe impl Send for RawEvent {}
 // SAFETY: as above.
 unsafe impl Sync for RawEvent {}
 
-impl Work {
-    fn new(context: &Arc<Context>) -> Work {
+impl StreamWork {
+    fn new(context: &Arc<Context>) -> StreamWork {
         let (end, begin, outcome, used) = (OnceLock::new(), OnceLock::new(), OnceLock::new(), Mutex::default());
-        Work { context: context.clone(), end, begin, outcome, used }
+        StreamWork { context: context.clone(), end, begin, outcome, used }
     }
 
     fn keep(&self, used: Used) {
@@ -105,7 +105,7 @@ impl Work {
     }
 }
 
-impl Drop for Work {
+impl Drop for StreamWork {
     fn drop(&mut self) {
         self.close();
     }
@@ -113,15 +113,15 @@ impl Drop for Work {
 
 /// An event behind work of a stream. What the work uses lives until it has ended: dropping the last handle of it waits for that.
 #[derive(Clone)]
-pub struct Event(Arc<Work>);
+pub struct StreamEvent(Arc<StreamWork>);
 
-impl fmt::Debug for Event {
+impl fmt::Debug for StreamEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Event").field("outcome", &self.0.outcome.get()).finish_non_exhaustive()
     }
 }
 
-impl Event {
+impl StreamEvent {
     /// Whether the work before it has ended. Does not block.
     ///
     /// # Errors
@@ -178,9 +178,9 @@ pub struct Stream {
     context: Arc<Context>,
     raw: sys::CUstream,
     /// What was enqueued since the last event.
-    work: Arc<Work>,
+    work: Arc<StreamWork>,
     /// Work before it, which is used again once nothing refers to it.
-    before: VecDeque<Arc<Work>>,
+    before: VecDeque<Arc<StreamWork>>,
     /// The arguments of a kernel, and where they lie.
     words: Vec<u64>,
     pointers: Vec<Pointer>,
@@ -206,7 +206,7 @@ impl Stream {
         context.bind()?;
         let created = result::stream::create(result::stream::StreamKind::NonBlocking);
         let raw = context.noted(created.named("cuStreamCreate"))?;
-        let (work, before) = (Arc::new(Work::new(context)), VecDeque::new());
+        let (work, before) = (Arc::new(StreamWork::new(context)), VecDeque::new());
         let (context, words, pointers) = (context.clone(), Vec::new(), Vec::new());
         Ok(Stream { context, raw, work, before, words, pointers, capturing: None })
     }
@@ -243,7 +243,7 @@ impl Stream {
         Ok((self.context.noted(ended.named("cuStreamEndCapture"))?, used))
     }
 
-    /// Has the device time what is enqueued until the next event ([`Event::time`]); called before anything is enqueued.
+    /// Has the device time what is enqueued until the next event ([`StreamEvent::time`]); called before anything is enqueued.
     ///
     /// # Errors
     /// If the device fails.
@@ -263,7 +263,7 @@ impl Stream {
     ///
     /// # Errors
     /// If the device fails.
-    pub fn follow(&mut self, event: &Event) -> Result<(), Error> {
+    pub fn follow(&mut self, event: &StreamEvent) -> Result<(), Error> {
         self.context.bind()?;
         // What has ended needs no wait.
         if event.query()? {
@@ -282,9 +282,9 @@ impl Stream {
     ///
     /// # Errors
     /// If they lie outside of either memory, work uses the host memory, or the device fails.
-    pub fn upload(&mut self, from: &mut Pinned, bytes: usize, to: &Arc<Buffer>, at: usize) -> Result<(), Error> {
+    pub fn upload(&mut self, from: &mut PinnedBuffer, bytes: usize, to: &Arc<Buffer>, at: usize) -> Result<(), Error> {
         self.check_copy(from, bytes, to, at)?;
-        // SAFETY: both ranges were checked, and live until the work has ended. The host does not write its side before (`Pinned`).
+        // SAFETY: both ranges were checked, and live until the work has ended. The host does not write its side before (`PinnedBuffer`).
         let copied = unsafe {
             sys::cuMemcpyHtoDAsync_v2(address(to, at), from.memory.address.cast::<c_void>(), bytes, self.raw).result()
         };
@@ -296,7 +296,13 @@ impl Stream {
     ///
     /// # Errors
     /// As for [`Stream::upload`].
-    pub fn download(&mut self, from: &Arc<Buffer>, at: usize, bytes: usize, to: &mut Pinned) -> Result<(), Error> {
+    pub fn download(
+        &mut self,
+        from: &Arc<Buffer>,
+        at: usize,
+        bytes: usize,
+        to: &mut PinnedBuffer,
+    ) -> Result<(), Error> {
         self.check_copy(to, bytes, from, at)?;
         // SAFETY: as above; the host does not read its side before.
         let copied = unsafe {
@@ -306,13 +312,13 @@ impl Stream {
         self.context.noted(copied.named("cuMemcpyDtoHAsync"))
     }
 
-    fn used(&mut self, host: &mut Pinned, device: &Arc<Buffer>) {
+    fn used(&mut self, host: &mut PinnedBuffer, device: &Arc<Buffer>) {
         self.keep(Used::Pinned(host.memory.clone()));
         self.keep(Used::Buffer(device.clone()));
-        host.used_by = Some(Event(self.work.clone()));
+        host.used_by = Some(StreamEvent(self.work.clone()));
     }
 
-    fn check_copy(&self, host: &Pinned, bytes: usize, device: &Buffer, at: usize) -> Result<(), Error> {
+    fn check_copy(&self, host: &PinnedBuffer, bytes: usize, device: &Buffer, at: usize) -> Result<(), Error> {
         self.context.bind()?;
         if self.capturing.is_some() {
             return Err(Error::Refused("copies of host memory are not captured".into()));
@@ -443,7 +449,7 @@ impl Stream {
     ///
     /// # Errors
     /// If the device fails; what was enqueued is then behind the next event.
-    pub fn record(&mut self) -> Result<Event, Error> {
+    pub fn record(&mut self) -> Result<StreamEvent, Error> {
         self.context.bind()?;
         let is_timed = self.work.begin.get().is_some();
         let end = self.context.event(is_timed)?;
@@ -457,11 +463,11 @@ impl Stream {
         let next = self.next_work();
         let work = std::mem::replace(&mut self.work, next);
         self.before.push_back(work.clone());
-        Ok(Event(work))
+        Ok(StreamEvent(work))
     }
 
     /// Returns work that nothing refers to.
-    fn next_work(&mut self) -> Arc<Work> {
+    fn next_work(&mut self) -> Arc<StreamWork> {
         for _ in 0..self.before.len() {
             let Some(mut work) = self.before.pop_front() else { break };
             // One that has not ended is still used, by the device.
@@ -472,7 +478,7 @@ impl Stream {
             }
             self.before.push_back(work);
         }
-        Arc::new(Work::new(&self.context))
+        Arc::new(StreamWork::new(&self.context))
     }
 }
 

@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// An API that runs programs.
 pub(crate) trait ProgramDevice: Api {
     /// A program that was made for a device.
-    type Bound: Bound<Self>;
+    type Bound: MadeProgram<Self>;
     /// The device in a process of its own; the same where there is none.
     type Isolated: ProgramDevice;
 
@@ -44,7 +44,7 @@ pub(crate) trait ProgramDevice: Api {
 }
 
 /// A program that was made for a device.
-pub(crate) trait Bound<A: Api>: 'static {
+pub(crate) trait MadeProgram<A: Api>: 'static {
     fn program(&self) -> &Arc<Program>;
 
     /// Bytes on the device.

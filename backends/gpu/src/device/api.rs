@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// What went wrong on a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum DeviceFault {
     /// The device is lost, with everything in its memory.
     Lost(String),
     /// One call failed.
@@ -17,12 +17,12 @@ pub(crate) enum Fault {
     OutOfMemory(String),
 }
 
-impl From<Fault> for BackendError {
-    fn from(fault: Fault) -> Self {
+impl From<DeviceFault> for BackendError {
+    fn from(fault: DeviceFault) -> Self {
         match fault {
-            Fault::Lost(why) => BackendError::DeviceLost(why),
-            Fault::Call(why) => BackendError::Call(why),
-            Fault::OutOfMemory(why) => BackendError::OutOfMemory(why),
+            DeviceFault::Lost(why) => BackendError::DeviceLost(why),
+            DeviceFault::Call(why) => BackendError::Call(why),
+            DeviceFault::OutOfMemory(why) => BackendError::OutOfMemory(why),
         }
     }
 }
@@ -32,7 +32,7 @@ impl From<Fault> for BackendError {
 pub(crate) enum EventState {
     Pending,
     Done,
-    Failed(Fault),
+    Failed(DeviceFault),
 }
 
 /// An open device. Work on one stream is done in order, work on different streams in any order that follows the events.
@@ -50,9 +50,9 @@ pub(crate) trait Api: fmt::Debug + Send + Sync + Sized + 'static {
     type Stream: 'static;
     type Event: Clone + Send + 'static;
 
-    fn buffer(&self, bytes: usize) -> Result<Self::Buffer, Fault>;
-    fn staging(&self, bytes: usize) -> Result<Self::Staging, Fault>;
-    fn stream(&self) -> Result<Self::Stream, Fault>;
+    fn buffer(&self, bytes: usize) -> Result<Self::Buffer, DeviceFault>;
+    fn staging(&self, bytes: usize) -> Result<Self::Staging, DeviceFault>;
+    fn stream(&self) -> Result<Self::Stream, DeviceFault>;
 
     /// Forgets the work of a stream that has not been started.
     fn abandon(&self, stream: &mut Self::Stream) {
@@ -60,10 +60,10 @@ pub(crate) trait Api: fmt::Debug + Send + Sync + Sized + 'static {
     }
 
     /// Lets later work of a stream follow an event, on the device.
-    fn follow(&self, stream: &mut Self::Stream, event: &Self::Event) -> Result<(), Fault>;
+    fn follow(&self, stream: &mut Self::Stream, event: &Self::Event) -> Result<(), DeviceFault>;
 
     /// Copies bytes, which may change when this returns.
-    fn upload(&self, stream: &mut Self::Stream, from: &[u8], to: &Self::Buffer, at: usize) -> Result<(), Fault>;
+    fn upload(&self, stream: &mut Self::Stream, from: &[u8], to: &Self::Buffer, at: usize) -> Result<(), DeviceFault>;
 
     /// Copies to host memory, as many bytes as the staging memory has.
     fn download(
@@ -72,11 +72,11 @@ pub(crate) trait Api: fmt::Debug + Send + Sync + Sized + 'static {
         from: &Self::Buffer,
         at: usize,
         to: &mut Self::Staging,
-    ) -> Result<(), Fault>;
+    ) -> Result<(), DeviceFault>;
 
     /// Gives an event behind the work of a stream. The work is started at once if the host waits for its end, else at the latest by
     /// [`Api::start`]: work that is started together costs less.
-    fn record(&self, stream: &mut Self::Stream, is_awaited: bool) -> Result<Self::Event, Fault>;
+    fn record(&self, stream: &mut Self::Stream, is_awaited: bool) -> Result<Self::Event, DeviceFault>;
 
     /// Starts what was recorded.
     fn start(&self) {}
@@ -104,7 +104,7 @@ pub(crate) trait Api: fmt::Debug + Send + Sync + Sized + 'static {
     }
 
     /// Passes on what was copied to host memory, once its work has ended.
-    fn read(&self, from: &mut Self::Staging, into: &mut [u8]) -> Result<(), Fault>;
+    fn read(&self, from: &mut Self::Staging, into: &mut [u8]) -> Result<(), DeviceFault>;
 
     fn is_lost(&self) -> bool;
 

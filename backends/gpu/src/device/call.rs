@@ -1,6 +1,6 @@
 //! Calls on a device, from when they are enqueued until the host has seen how they ended.
 
-use super::api::{Api, EventState, Fault};
+use super::api::{Api, DeviceFault, EventState};
 use super::memory::PoolMemory;
 use super::shared::SharedDevice;
 use limen::Tensor;
@@ -13,13 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A call, shared by its session and the slots that it wrote.
-pub(super) struct Call<A: Api>(Mutex<CallState<A>>);
+pub(super) struct SharedCall<A: Api>(Mutex<CallState<A>>);
 
 struct CallState<A: Api> {
     /// What it waits for; `None` once its outcome is known.
     work: Option<(Arc<A>, A::Event)>,
     /// The calls that wrote its inputs; none once its outcome is known.
-    inputs: Vec<Arc<Call<A>>>,
+    inputs: Vec<Arc<SharedCall<A>>>,
     outcome: Option<Outcome>,
     /// How long it took on the device, if it was timed.
     time: Option<Duration>,
@@ -29,14 +29,14 @@ struct CallState<A: Api> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
     Done,
-    Failed(Fault),
+    Failed(DeviceFault),
     /// A call that wrote an input has failed, or has no result either.
     InputLost,
 }
 
-impl<A: Api> Call<A> {
+impl<A: Api> SharedCall<A> {
     fn new() -> Self {
-        Call(Mutex::new(CallState { work: None, inputs: Vec::new(), outcome: None, time: None }))
+        SharedCall(Mutex::new(CallState { work: None, inputs: Vec::new(), outcome: None, time: None }))
     }
 
     fn state(&self) -> MutexGuard<'_, CallState<A>> {
@@ -80,7 +80,7 @@ impl<A: Api> Call<A> {
         let work = self.state().work.clone();
         match work {
             Some((api, event)) => _ = api.wait(&event, at_most),
-            None => return Some(Outcome::Failed(Fault::Call("it was never started".into()))),
+            None => return Some(Outcome::Failed(DeviceFault::Call("it was never started".into()))),
         }
         self.outcome()
     }
@@ -92,13 +92,13 @@ impl<A: Api> Call<A> {
 }
 
 /// The calls of a session.
-pub(crate) struct Calls<A: Api> {
+pub(crate) struct SessionCalls<A: Api> {
     device: Arc<SharedDevice<A>>,
     stream: Option<(u32, Arc<A>, A::Stream)>,
     /// Oldest first.
     under_way: VecDeque<UnderWay<A>>,
     /// Calls that have ended. Slots may still refer to them.
-    ended: Vec<Arc<Call<A>>>,
+    ended: Vec<Arc<SharedCall<A>>>,
     next: u64,
     helpers: Option<Helpers>,
     /// How often the host waits for the end of a call.
@@ -107,7 +107,7 @@ pub(crate) struct Calls<A: Api> {
     reopened: u64,
 }
 
-impl<A: Api> fmt::Debug for Calls<A> {
+impl<A: Api> fmt::Debug for SessionCalls<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Calls").field("under_way", &self.under_way.len()).finish_non_exhaustive()
     }
@@ -115,7 +115,7 @@ impl<A: Api> fmt::Debug for Calls<A> {
 
 struct UnderWay<A: Api> {
     ticket: Ticket,
-    call: Arc<Call<A>>,
+    call: Arc<SharedCall<A>>,
     /// Whether its end will wake the worker.
     wakes: bool,
 }
@@ -128,10 +128,10 @@ pub(crate) struct Enqueue<'a, A: Api> {
     pub(crate) generation: u32,
 }
 
-impl<A: Api> Calls<A> {
+impl<A: Api> SessionCalls<A> {
     pub(crate) fn new(device: Arc<SharedDevice<A>>) -> Self {
         let (under_way, ended) = (VecDeque::new(), Vec::new());
-        Calls { device, stream: None, under_way, ended, next: 0, helpers: None, waits: 0, reopened: 0 }
+        SessionCalls { device, stream: None, under_way, ended, next: 0, helpers: None, waits: 0, reopened: 0 }
     }
 
     /// Takes what wakes the worker. Returns whether it is woken, or looks again soon: a call whose result stays on the device is not
@@ -213,17 +213,17 @@ impl<A: Api> Calls<A> {
     }
 
     /// Returns a call that nothing refers to.
-    fn free_call(&mut self) -> Arc<Call<A>> {
+    fn free_call(&mut self) -> Arc<SharedCall<A>> {
         let free = self.ended.iter().position(|call| Arc::strong_count(call) == 1);
-        free.map(|at| self.ended.swap_remove(at)).unwrap_or_else(|| Arc::new(Call::new()))
+        free.map(|at| self.ended.swap_remove(at)).unwrap_or_else(|| Arc::new(SharedCall::new()))
     }
 
-    fn call(&self, ticket: &Ticket) -> Option<&Arc<Call<A>>> {
+    fn call(&self, ticket: &Ticket) -> Option<&Arc<SharedCall<A>>> {
         self.under_way.iter().find(|of| of.ticket == *ticket).map(|of| &of.call)
     }
 }
 
-impl<A: Api> EnqueuedCalls for Calls<A> {
+impl<A: Api> EnqueuedCalls for SessionCalls<A> {
     fn poll(&mut self, ticket: &Ticket) -> bool {
         if let Some((_, api, _)) = &self.stream {
             api.start();

@@ -1,7 +1,7 @@
 //! Copies between host memory and a device, for the kinds `to_device` and `to_host`.
 
 use super::api::Api;
-use super::call::Calls;
+use super::call::SessionCalls;
 use super::memory::{COUNT, buffer_of, count_place, is_counted};
 use super::shared::SharedDevice;
 use crate::base::CopyDevice;
@@ -128,13 +128,13 @@ backend!(ToHost, Download);
 
 /// Copies to a device.
 struct Upload<A: Api> {
-    calls: Calls<A>,
+    calls: SessionCalls<A>,
     count: Option<Count>,
 }
 
 impl<A: Api> Upload<A> {
     fn new(of: &PreparedCopy<A, ToDevice>) -> Self {
-        Upload { calls: Calls::new(of.device.clone()), count: of.count }
+        Upload { calls: SessionCalls::new(of.device.clone()), count: of.count }
     }
 }
 
@@ -182,7 +182,7 @@ impl<A: Api> Session for Upload<A> {
 
 /// Copies to host memory.
 struct Download<A: Api> {
-    calls: Calls<A>,
+    calls: SessionCalls<A>,
     bytes: usize,
     staging: Vec<Staging<A>>,
     /// Where the count of a message lies, and memory for it and its elements.
@@ -201,7 +201,7 @@ struct Staging<A: Api> {
 impl<A: Api> Download<A> {
     fn new(of: &PreparedCopy<A, ToHost>) -> Self {
         let counted = of.count.map(|count| (count, vec![0; of.bytes]));
-        Download { calls: Calls::new(of.device.clone()), bytes: of.bytes, staging: Vec::new(), counted }
+        Download { calls: SessionCalls::new(of.device.clone()), bytes: of.bytes, staging: Vec::new(), counted }
     }
 }
 

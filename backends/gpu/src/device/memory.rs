@@ -1,7 +1,7 @@
 //! The memory of a pool on a device.
 
-use super::api::{Api, Fault};
-use super::call::Call;
+use super::api::{Api, DeviceFault};
+use super::call::SharedCall;
 use limen::backend::BackendError;
 use limen::message::{DeviceMemory, DevicePool, DeviceTensor, Dim, PortSpec};
 use std::any::Any;
@@ -13,14 +13,14 @@ pub(crate) struct PoolMemory<A: Api> {
     name: String,
     row_bytes: usize,
     slot_bytes: usize,
-    slots: Box<[Mutex<Slot<A>>]>,
+    slots: Box<[Mutex<DeviceSlot<A>>]>,
 }
 
 /// A slot: its memory, and the call that wrote it last.
-pub(super) struct Slot<A: Api> {
+pub(super) struct DeviceSlot<A: Api> {
     pub(super) generation: u32,
     pub(super) buffer: Arc<A::Buffer>,
-    pub(super) writer: Option<Arc<Call<A>>>,
+    pub(super) writer: Option<Arc<SharedCall<A>>>,
 }
 
 impl<A: Api> fmt::Debug for PoolMemory<A> {
@@ -75,7 +75,7 @@ impl<A: Api> PoolMemory<A> {
         let (row_bytes, slot_bytes) = slot_layout::<A>(pool)?;
         let slot = || {
             let buffer = api.buffer(slot_bytes).map_err(|fault| BackendError::from(fault).to_string())?;
-            Ok(Mutex::new(Slot { generation, buffer: Arc::new(buffer), writer: None }))
+            Ok(Mutex::new(DeviceSlot { generation, buffer: Arc::new(buffer), writer: None }))
         };
         let slots = std::iter::repeat_with(slot).take(pool.slots).collect::<Result<_, String>>()?;
         Ok(PoolMemory { name: pool.name.into(), row_bytes, slot_bytes, slots })
@@ -84,7 +84,7 @@ impl<A: Api> PoolMemory<A> {
     /// Returns the memory of a tensor, its slot, and where the tensor begins in the slot.
     pub(super) fn of<'a>(
         tensor: &DeviceTensor<'a>,
-    ) -> Result<(&'a Self, MutexGuard<'a, Slot<A>>, usize), BackendError> {
+    ) -> Result<(&'a Self, MutexGuard<'a, DeviceSlot<A>>, usize), BackendError> {
         let memory: &dyn Any = &**tensor.memory;
         let found = memory.downcast_ref::<Self>().and_then(|memory| Some((memory, memory.slots.get(tensor.slot)?)));
         let (memory, slot) =
@@ -93,8 +93,8 @@ impl<A: Api> PoolMemory<A> {
     }
 
     /// Gives a slot memory of another generation.
-    pub(super) fn renew(&self, slot: &mut Slot<A>, generation: u32, api: &A) -> Result<(), Fault> {
-        *slot = Slot { generation, buffer: Arc::new(api.buffer(self.slot_bytes)?), writer: None };
+    pub(super) fn renew(&self, slot: &mut DeviceSlot<A>, generation: u32, api: &A) -> Result<(), DeviceFault> {
+        *slot = DeviceSlot { generation, buffer: Arc::new(api.buffer(self.slot_bytes)?), writer: None };
         Ok(())
     }
 }

@@ -4,8 +4,8 @@
 //! the order of each stream and the events. A missing event gives wrong numbers. Calls fail and
 //! devices are lost as configured.
 
-use super::api::{Api, EventState, Fault};
-use super::call::Calls;
+use super::api::{Api, DeviceFault, EventState};
+use super::call::SessionCalls;
 use super::memory::buffer_of;
 use super::shared::SharedDevice;
 use crate::base::{CopyDevice, Devices};
@@ -83,11 +83,11 @@ struct MockState {
     random: u64,
     streams: Vec<VecDeque<Work>>,
     /// By stream: the fault since the last event.
-    failed: Vec<Option<Fault>>,
+    failed: Vec<Option<DeviceFault>>,
     is_lost: bool,
 }
 
-type Bytes = Arc<Mutex<Vec<u8>>>;
+type MockBytes = Arc<Mutex<Vec<u8>>>;
 type MockEvent = Arc<Mutex<EventState>>;
 
 #[derive(Debug)]
@@ -95,18 +95,18 @@ enum Work {
     Follow(MockEvent),
     Write {
         bytes: Vec<u8>,
-        to: Bytes,
+        to: MockBytes,
         at: usize,
     },
     Read {
-        from: Bytes,
+        from: MockBytes,
         at: usize,
-        to: Bytes,
+        to: MockBytes,
     },
     /// Adds a number to each of so many others.
     Add {
-        from: (Bytes, usize),
-        to: (Bytes, usize),
+        from: (MockBytes, usize),
+        to: (MockBytes, usize),
         len: usize,
         number: u64,
     },
@@ -166,7 +166,7 @@ impl MockApi {
                 to.copy_from_slice(&lock(&from)[at..at + len]);
             }
             Work::Add { .. } if self.faults.fail_at.contains(&number) => {
-                state.failed[at] = Some(Fault::Call(format!("mock: step {number} fails as configured")));
+                state.failed[at] = Some(DeviceFault::Call(format!("mock: step {number} fails as configured")));
             }
             Work::Add { from, to, len, number } => {
                 let given = lock(&from.0)[from.1..from.1 + len * 8].to_vec();
@@ -182,7 +182,7 @@ impl MockApi {
 
     /// Loses the device with all its work.
     fn lose(&self, state: &mut MockState, number: u64) {
-        let fault = Fault::Lost(format!("mock: lost at step {number} as configured"));
+        let fault = DeviceFault::Lost(format!("mock: lost at step {number} as configured"));
         state.is_lost = true;
         for work in state.streams.iter_mut().flat_map(|stream| stream.drain(..)) {
             if let Work::Record(event) = work {
@@ -195,7 +195,7 @@ impl MockApi {
         let mut state = lock(&self.state);
         match work {
             Work::Record(event) if state.is_lost => {
-                *lock(&event) = EventState::Failed(Fault::Lost("mock: lost before".into()));
+                *lock(&event) = EventState::Failed(DeviceFault::Lost("mock: lost before".into()));
             }
             work if !state.is_lost => state.streams[stream].push_back(work),
             _ => {}
@@ -207,43 +207,43 @@ impl Api for MockApi {
     const NAME: &'static str = "mock";
     const ROW_ALIGN: usize = 16;
     const CALLS: usize = 3;
-    type Buffer = Bytes;
-    type Staging = Bytes;
+    type Buffer = MockBytes;
+    type Staging = MockBytes;
     type Stream = usize;
     type Event = MockEvent;
 
-    fn buffer(&self, bytes: usize) -> Result<Bytes, Fault> {
+    fn buffer(&self, bytes: usize) -> Result<MockBytes, DeviceFault> {
         // What nothing wrote is no number that a test expects.
         Ok(Arc::new(Mutex::new(vec![0xff; bytes])))
     }
 
-    fn staging(&self, bytes: usize) -> Result<Bytes, Fault> {
+    fn staging(&self, bytes: usize) -> Result<MockBytes, DeviceFault> {
         self.buffer(bytes)
     }
 
-    fn stream(&self) -> Result<usize, Fault> {
+    fn stream(&self) -> Result<usize, DeviceFault> {
         let mut state = lock(&self.state);
         state.streams.push(VecDeque::new());
         state.failed.push(None);
         Ok(state.streams.len() - 1)
     }
 
-    fn follow(&self, stream: &mut usize, event: &MockEvent) -> Result<(), Fault> {
+    fn follow(&self, stream: &mut usize, event: &MockEvent) -> Result<(), DeviceFault> {
         self.add(*stream, Work::Follow(event.clone()));
         Ok(())
     }
 
-    fn upload(&self, stream: &mut usize, from: &[u8], to: &Bytes, at: usize) -> Result<(), Fault> {
+    fn upload(&self, stream: &mut usize, from: &[u8], to: &MockBytes, at: usize) -> Result<(), DeviceFault> {
         self.add(*stream, Work::Write { bytes: from.to_vec(), to: to.clone(), at });
         Ok(())
     }
 
-    fn download(&self, stream: &mut usize, from: &Bytes, at: usize, to: &mut Bytes) -> Result<(), Fault> {
+    fn download(&self, stream: &mut usize, from: &MockBytes, at: usize, to: &mut MockBytes) -> Result<(), DeviceFault> {
         self.add(*stream, Work::Read { from: from.clone(), at, to: to.clone() });
         Ok(())
     }
 
-    fn record(&self, stream: &mut usize, _: bool) -> Result<MockEvent, Fault> {
+    fn record(&self, stream: &mut usize, _: bool) -> Result<MockEvent, DeviceFault> {
         let event = Arc::new(Mutex::new(EventState::Pending));
         self.add(*stream, Work::Record(event.clone()));
         Ok(event)
@@ -269,7 +269,7 @@ impl Api for MockApi {
         lock(event).clone()
     }
 
-    fn read(&self, from: &mut Bytes, into: &mut [u8]) -> Result<(), Fault> {
+    fn read(&self, from: &mut MockBytes, into: &mut [u8]) -> Result<(), DeviceFault> {
         into.copy_from_slice(&lock(from)[..into.len()]);
         Ok(())
     }
@@ -351,12 +351,12 @@ impl Prepared for PreparedStep {
     }
 
     fn session(&self, _: usize) -> Result<MockStepSession, BackendError> {
-        Ok(MockStepSession { calls: Calls::new(self.shared.clone()), len: self.len, add: self.add })
+        Ok(MockStepSession { calls: SessionCalls::new(self.shared.clone()), len: self.len, add: self.add })
     }
 }
 
 struct MockStepSession {
-    calls: Calls<MockApi>,
+    calls: SessionCalls<MockApi>,
     len: usize,
     add: u64,
 }

@@ -10,11 +10,11 @@ pub(crate) struct Waiter<E: Send + 'static> {
     name: &'static str,
     /// Blocks until the work before an event has ended.
     wait: Box<dyn Fn(E) + Send + Sync>,
-    waits: Mutex<Waits<E>>,
+    waits: Mutex<EventWaits<E>>,
     more: Condvar,
 }
 
-struct Waits<E> {
+struct EventWaits<E> {
     /// In the order in which workers went to sleep; no longer than the calls that they wait for.
     events: VecDeque<(E, Helpers)>,
     has_thread: bool,
@@ -29,11 +29,11 @@ impl<E: Send + 'static> fmt::Debug for Waiter<E> {
 
 impl<E: Send + 'static> Waiter<E> {
     pub(crate) fn new(name: &'static str, wait: impl Fn(E) + Send + Sync + 'static) -> Arc<Self> {
-        let waits = Mutex::new(Waits { events: VecDeque::new(), has_thread: false, is_closed: false });
+        let waits = Mutex::new(EventWaits { events: VecDeque::new(), has_thread: false, is_closed: false });
         Arc::new(Waiter { name, wait: Box::new(wait), waits, more: Condvar::new() })
     }
 
-    fn waits(&self) -> MutexGuard<'_, Waits<E>> {
+    fn waits(&self) -> MutexGuard<'_, EventWaits<E>> {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -15,11 +15,11 @@ pub(crate) type Symbols = BTreeMap<String, i64>;
 pub struct Expression {
     text: String,
     /// Steps on a stack.
-    steps: Vec<Step>,
+    steps: Vec<ExpressionStep>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+enum ExpressionStep {
     Number(i64),
     Name(String),
     /// One of the operators.
@@ -63,12 +63,13 @@ impl Expression {
         let (text, mut steps) = (text.trim(), Vec::new());
         let parsed = parse(text, &mut |token, at, operands| {
             let wrong = |why: String| ExpressionError::new(text, at, why, HELP);
-            let operator = |name: &str| OPERATORS.iter().find(|known| **known == name).map(|known| Step::Of(known));
+            let operator =
+                |name: &str| OPERATORS.iter().find(|known| **known == name).map(|known| ExpressionStep::Of(known));
             let step = match token {
                 Token::Number(number) => {
-                    number.parse().map(Step::Number).map_err(|error| format!("`{number}`: {error}"))
+                    number.parse().map(ExpressionStep::Number).map_err(|error| format!("`{number}`: {error}"))
                 }
-                Token::Name(name) => Ok(Step::Name(name.into())),
+                Token::Name(name) => Ok(ExpressionStep::Name(name.into())),
                 Token::Infix(sign) => operator(sign).ok_or_else(|| format!("there is no operator `{sign}`")),
                 Token::Call(name) => match operator(name) {
                     Some(_) if operands.len() != 2 => Err(format!("`{name}` expects two numbers")),
@@ -87,7 +88,7 @@ impl Expression {
 
     /// Returns the name, if it is nothing else.
     pub fn name(&self) -> Option<&str> {
-        if let [Step::Name(name)] = &self.steps[..] { Some(name) } else { None }
+        if let [ExpressionStep::Name(name)] = &self.steps[..] { Some(name) } else { None }
     }
 
     /// Computes it.
@@ -98,9 +99,9 @@ impl Expression {
         let mut stack = Vec::new();
         for step in &self.steps {
             let value = match step {
-                Step::Number(number) => Ok(*number),
-                Step::Name(name) => named(name, symbols),
-                Step::Of(operator) => {
+                ExpressionStep::Number(number) => Ok(*number),
+                ExpressionStep::Name(name) => named(name, symbols),
+                ExpressionStep::Of(operator) => {
                     let (b, a) = (stack.pop(), stack.pop());
                     compute(operator, a.unwrap_or(0), b.unwrap_or(0))
                 }

@@ -11,12 +11,12 @@ pub(crate) struct Interface {
     /// Threads of a workgroup.
     pub(crate) workgroup: [u32; 3],
     pub(crate) variables: Vec<Variable>,
-    pub(crate) constants: Vec<Constant>,
+    pub(crate) constants: Vec<OverrideConstant>,
 }
 
 /// An `override` constant of a shader.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Constant {
+pub(crate) struct OverrideConstant {
     pub(crate) name: String,
     /// How the API names it: by its `@id`, if it has one.
     pub(crate) key: String,
@@ -32,7 +32,7 @@ pub(crate) struct Variable {
     pub(crate) binding: u32,
     pub(crate) is_written: bool,
     /// The type of its elements; `None` if they are no 32-bit numbers or vectors of them.
-    pub(crate) scalar: Option<Scalar>,
+    pub(crate) scalar: Option<ShaderScalar>,
     /// The fewest bytes that it takes.
     pub(crate) least: usize,
 }
@@ -40,16 +40,19 @@ pub(crate) struct Variable {
 /// A number of a shader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
-pub(crate) enum Scalar {
+pub(crate) enum ShaderScalar {
     F32,
     I32,
     U32,
 }
 
-impl Scalar {
+impl ShaderScalar {
     /// Whether the elements of a message are these numbers, or packed in them.
     pub(crate) fn holds(self, dtype: DType) -> bool {
-        matches!((self, dtype), (Scalar::F32, DType::F32) | (Scalar::I32, DType::I32) | (Scalar::U32, DType::U8))
+        matches!(
+            (self, dtype),
+            (ShaderScalar::F32, DType::F32) | (ShaderScalar::I32, DType::I32) | (ShaderScalar::U32, DType::U8)
+        )
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -94,7 +97,7 @@ impl Interface {
             let name = constant.name.clone()?;
             let key = constant.id.map_or_else(|| name.clone(), |id| id.to_string());
             let is_float = matches!(&module.types[constant.ty].inner, TypeInner::Scalar(scalar) if scalar.kind == naga::ScalarKind::Float);
-            Some(Constant { name, key, has_value: constant.init.is_some(), is_float })
+            Some(OverrideConstant { name, key, has_value: constant.init.is_some(), is_float })
         });
         Ok(Interface {
             entry: point.name.clone(),
@@ -132,9 +135,9 @@ fn variables(module: &Module, info: &FunctionInfo) -> Result<Vec<Variable>, Stri
             _ => None,
         };
         let scalar = scalar.filter(|scalar| scalar.width == 4).and_then(|scalar| match scalar.kind {
-            naga::ScalarKind::Float => Some(Scalar::F32),
-            naga::ScalarKind::Sint => Some(Scalar::I32),
-            naga::ScalarKind::Uint => Some(Scalar::U32),
+            naga::ScalarKind::Float => Some(ShaderScalar::F32),
+            naga::ScalarKind::Sint => Some(ShaderScalar::I32),
+            naga::ScalarKind::Uint => Some(ShaderScalar::U32),
             _ => None,
         });
         let (is_written, least) = (access.contains(StorageAccess::STORE), inner.size(module.to_ctx()) as usize);
@@ -157,7 +160,7 @@ mod tests {
                       { if (id.x < N) { y[id.x] = f32(x[0].x) * M; } }";
         let found = Interface::of(source, None).unwrap();
         assert_eq!((found.entry.as_str(), found.workgroup), ("main", [8, 4, 1]));
-        let constant = |name: &str, key: &str, has_value: bool, is_float: bool| Constant {
+        let constant = |name: &str, key: &str, has_value: bool, is_float: bool| OverrideConstant {
             name: name.into(),
             key: key.into(),
             has_value,
@@ -167,9 +170,9 @@ mod tests {
         let of = |name: &str| found.variables.iter().find(|variable| variable.name == name).unwrap();
         assert_eq!(
             (of("x").binding, of("x").is_written, of("x").scalar, of("x").least),
-            (0, false, Some(Scalar::U32), 48)
+            (0, false, Some(ShaderScalar::U32), 48)
         );
-        assert_eq!((of("y").binding, of("y").is_written, of("y").scalar), (1, true, Some(Scalar::F32)));
+        assert_eq!((of("y").binding, of("y").is_written, of("y").scalar), (1, true, Some(ShaderScalar::F32)));
         for (source, entry, why) in [
             ("fn f( {}", None, "line 1, column 7"),
             ("\n\n@compute @workgroup_size(1) fn main() { let x: u32 = 1.5; }", None, "line 3"),

@@ -1,7 +1,7 @@
 //! Stock kinds whose nodes can run on a device: `device: wgpu` or `device: cuda`.
 
 use crate::backend::{PreparedProgram, ProgramBackend, ProgramDevice};
-use crate::lowering::{Program, Steps, Suppression, Taps, Value};
+use crate::lowering::{Program, ProgramSteps, StridedValue, Suppression, Taps};
 use limen::backend::{Backend, Signature, TensorSpec};
 use limen::infer::{Batch, DeviceSide, InferPlan};
 use limen::message::{Dim, Layout, PortSpec};
@@ -10,7 +10,7 @@ use limen::plan::{DevicePorts, OnDevice};
 use limen::policy::Isolation;
 use limen_infer::BackendOptions;
 use limen_nodes_core::transform::{argmax, normalize, threshold};
-use limen_vision::tensor::Filter;
+use limen_vision::tensor::ResizeFilter;
 use limen_vision::transform::{crop, letterbox, nms, resize, to_tensor};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -96,13 +96,17 @@ fn refused<T>(field: &str, message: &str, help: &str) -> Result<T, PlanErrors> {
 }
 
 impl Lowered for to_tensor::ToTensor {
-    fn program(config: &to_tensor::Config, shape: &[usize], ports: &DevicePorts) -> Result<Program, PlanErrors> {
+    fn program(
+        config: &to_tensor::ToTensorConfig,
+        shape: &[usize],
+        ports: &DevicePorts,
+    ) -> Result<Program, PlanErrors> {
         if config.dtype != to_tensor::Float::F32 {
             return refused("dtype", "messages on a device are f32, i32 or u8", "write `dtype: f32`");
         }
-        let (mut steps, pixels) = Steps::new(shape, true);
+        let (mut steps, pixels) = ProgramSteps::new(shape, true);
         let is_chw = ports.outputs.first().is_some_and(|(_, spec)| spec.layout == Some(Layout::Chw));
-        let ordered = if is_chw { Steps::ordered(&pixels, &[2, 0, 1]) } else { pixels };
+        let ordered = if is_chw { ProgramSteps::ordered(&pixels, &[2, 0, 1]) } else { pixels };
         let numbers = steps.look_up("to_tensor", &ordered, &config.numbers());
         steps.output(&numbers);
         Ok(steps.program())
@@ -110,8 +114,12 @@ impl Lowered for to_tensor::ToTensor {
 }
 
 impl Lowered for normalize::Normalize {
-    fn program(config: &normalize::Config, shape: &[usize], ports: &DevicePorts) -> Result<Program, PlanErrors> {
-        let (mut steps, values) = Steps::new(shape, false);
+    fn program(
+        config: &normalize::NormalizeConfig,
+        shape: &[usize],
+        ports: &DevicePorts,
+    ) -> Result<Program, PlanErrors> {
+        let (mut steps, values) = ProgramSteps::new(shape, false);
         let is_hwc = ports.outputs.first().is_some_and(|(_, spec)| spec.layout == Some(Layout::Hwc));
         let numbers = config.channels();
         let dim = if is_hwc || shape.len() != 3 { shape.len().saturating_sub(1) } else { 0 };
@@ -125,21 +133,21 @@ impl Lowered for normalize::Normalize {
 const MAX_SIDE: usize = 1 << 15;
 
 /// Returns how a filter scales along an axis.
-fn taps(filter: Filter, channels: usize, from: usize, to: usize) -> Result<Taps, PlanErrors> {
+fn taps(filter: ResizeFilter, channels: usize, from: usize, to: usize) -> Result<Taps, PlanErrors> {
     if [from, to].iter().any(|side| !(1..=MAX_SIDE).contains(side)) {
         let message = format!("on a device a side must have 1 to {MAX_SIDE} pixels, got {from} to {to}");
         return refused("device", &message, "leave `device` out, or let smaller images in");
     }
     match filter {
-        Filter::Nearest => Ok(Taps::nearest(from, to)),
-        Filter::Linear => Ok(Taps::linear(from, to)),
-        Filter::Bilinear if channels.is_multiple_of(2) => refused(
+        ResizeFilter::Nearest => Ok(Taps::nearest(from, to)),
+        ResizeFilter::Linear => Ok(Taps::linear(from, to)),
+        ResizeFilter::Bilinear if channels.is_multiple_of(2) => refused(
             "filter",
             "`bilinear` weights colours by their opacity, which a device does not",
             "write `filter: linear`, or leave `device` out",
         ),
-        Filter::Bilinear => Ok(Taps::triangle(from, to)),
-        Filter::Area | Filter::Lanczos3 => refused(
+        ResizeFilter::Bilinear => Ok(Taps::triangle(from, to)),
+        ResizeFilter::Area | ResizeFilter::Lanczos3 => refused(
             "filter",
             "`filter` must be `nearest`, `linear` or `bilinear` on a device",
             "write `filter: linear`, or leave `device` out",
@@ -148,7 +156,12 @@ fn taps(filter: Filter, channels: usize, from: usize, to: usize) -> Result<Taps,
 }
 
 /// Scales an image to a height and a width.
-fn scaled(steps: &mut Steps, image: &Value, [h, w]: [usize; 2], filter: Filter) -> Result<Value, PlanErrors> {
+fn scaled(
+    steps: &mut ProgramSteps,
+    image: &StridedValue,
+    [h, w]: [usize; 2],
+    filter: ResizeFilter,
+) -> Result<StridedValue, PlanErrors> {
     let channels = image.shape[2];
     let rows = taps(filter, channels, image.shape[0], h)?;
     let columns = taps(filter, channels, image.shape[1], w)?;
@@ -158,8 +171,8 @@ fn scaled(steps: &mut Steps, image: &Value, [h, w]: [usize; 2], filter: Filter) 
 }
 
 impl Lowered for resize::Resize {
-    fn program(config: &resize::Config, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
-        let (mut steps, image) = Steps::new(shape, true);
+    fn program(config: &resize::ResizeConfig, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
+        let (mut steps, image) = ProgramSteps::new(shape, true);
         let levels = scaled(&mut steps, &image, [config.height, config.width], config.filter)?;
         steps.output_bytes(&levels);
         Ok(steps.program())
@@ -167,16 +180,16 @@ impl Lowered for resize::Resize {
 }
 
 impl Lowered for crop::Crop {
-    fn program(config: &crop::Config, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
-        let (mut steps, image) = Steps::new(shape, true);
-        let part = Steps::part(&image, &[config.y, config.x, 0], &[config.height, config.width, shape[2]]);
+    fn program(config: &crop::CropConfig, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
+        let (mut steps, image) = ProgramSteps::new(shape, true);
+        let part = ProgramSteps::part(&image, &[config.y, config.x, 0], &[config.height, config.width, shape[2]]);
         steps.output_bytes(&part);
         Ok(steps.program())
     }
 }
 
 impl Lowered for letterbox::Letterbox {
-    fn program(config: &letterbox::Config, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
+    fn program(config: &letterbox::LetterboxConfig, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
         let Some((size, first, placement)) = config.place([shape[0], shape[1]]) else {
             return refused(
                 "order",
@@ -184,7 +197,7 @@ impl Lowered for letterbox::Letterbox {
                 "write `order: scale_first`, or leave `device` out",
             );
         };
-        let (mut steps, image) = Steps::new(shape, true);
+        let (mut steps, image) = ProgramSteps::new(shape, true);
         let levels = scaled(&mut steps, &image, size, config.filter)?;
         let frame = steps.put("letterbox", &levels, [config.height, config.width], first, config.fill);
         steps.output_bytes(&frame);
@@ -195,12 +208,12 @@ impl Lowered for letterbox::Letterbox {
 }
 
 impl Lowered for threshold::Threshold {
-    fn program(config: &threshold::Config, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
+    fn program(config: &threshold::ThresholdConfig, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
         if config.release.is_some_and(|release| release != config.at) {
             let message = "`release` keeps elements of earlier messages, which a device does not";
             return refused("release", message, "leave `release` or `device` out");
         }
-        let (mut steps, values) = Steps::new(shape, false);
+        let (mut steps, values) = ProgramSteps::new(shape, false);
         let on = steps.at_least("threshold", &values, config.at);
         steps.output_bytes(&on);
         Ok(steps.program())
@@ -208,8 +221,8 @@ impl Lowered for threshold::Threshold {
 }
 
 impl Lowered for argmax::Argmax {
-    fn program(_: &argmax::Config, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
-        let (mut steps, values) = Steps::new(shape, false);
+    fn program(_: &argmax::ArgmaxConfig, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
+        let (mut steps, values) = ProgramSteps::new(shape, false);
         steps.greatest("argmax", &values).iter().for_each(|value| steps.output(value));
         Ok(steps.program())
     }
@@ -221,7 +234,7 @@ const MAX_BOXES: usize = 1 << 16;
 impl Lowered for nms::Nms {
     const TAKES_ROWS: bool = true;
 
-    fn program(config: &nms::Config, shape: &[usize], ports: &DevicePorts) -> Result<Program, PlanErrors> {
+    fn program(config: &nms::NmsConfig, shape: &[usize], ports: &DevicePorts) -> Result<Program, PlanErrors> {
         let boxes = shape.first().copied().unwrap_or(0);
         if boxes > MAX_BOXES {
             let message = format!("on a device `nms` accepts at most {MAX_BOXES} boxes, got {boxes}");
@@ -235,7 +248,7 @@ impl Lowered for nms::Nms {
             iou: config.iou,
             across_classes: config.across_classes,
         };
-        Ok(Steps::suppress("nms", rule).program())
+        Ok(ProgramSteps::suppress("nms", rule).program())
     }
 }
 

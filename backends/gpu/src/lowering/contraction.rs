@@ -2,7 +2,7 @@
 
 use super::kernel::{Axis, Binary, Expr, Fold, How, Number, Scalar};
 use super::model::{Lowering, Operands, Refusal, is_wide, text};
-use super::value::{Value, row_major};
+use super::value::{StridedValue, row_major};
 use tract_onnx::tract_core::axes::Axis as Label;
 use tract_onnx::tract_core::internal::InOut;
 use tract_onnx::tract_core::ops::cnn::{Conv, Deconv, KernelFormat, PaddingSpec, PoolSpec};
@@ -30,7 +30,7 @@ impl<'a> Window<'a> {
     }
 
     /// Axes of the image along its spatial dims: the output's dims have their place there, the window's taps begin at `taps`.
-    fn axes(&self, image: &Value, taps: usize) -> Vec<Axis> {
+    fn axes(&self, image: &StridedValue, taps: usize) -> Vec<Axis> {
         let axis = |at: usize| {
             let dim = self.spatial + at;
             let terms = vec![(dim, self.spec.stride(at) as i64), (taps + at, self.spec.dilation(at) as i64)];
@@ -45,13 +45,19 @@ impl<'a> Window<'a> {
 
 impl Lowering {
     /// Any product of tensors along named axes.
-    pub(super) fn einsum(&mut self, op: &EinSum, given: &Operands<'_>, shape: &[usize]) -> Result<Value, Refusal> {
+    pub(super) fn einsum(
+        &mut self,
+        op: &EinSum,
+        given: &Operands<'_>,
+        shape: &[usize],
+    ) -> Result<StridedValue, Refusal> {
         if op.q_params.is_some() {
             return Err("it is quantized".into());
         }
         let inputs = given.all()?;
         let length = |label: &Label| {
-            let of = |(input, value): (usize, &Value)| label.inputs[input].iter().map(|dim| value.shape[*dim]).max();
+            let of =
+                |(input, value): (usize, &StridedValue)| label.inputs[input].iter().map(|dim| value.shape[*dim]).max();
             inputs.iter().enumerate().filter_map(of).max().unwrap_or(1)
         };
         // The output's dims in order, then the dims that are summed over.
@@ -88,7 +94,7 @@ impl Lowering {
         Ok(self.compute("EinSum", scalar, shape, Some(fold), reads, Expr::Folded))
     }
 
-    pub(super) fn conv(&mut self, op: &Conv, given: &Operands<'_>, shape: &[usize]) -> Result<Value, Refusal> {
+    pub(super) fn conv(&mut self, op: &Conv, given: &Operands<'_>, shape: &[usize]) -> Result<StridedValue, Refusal> {
         if op.q_params.is_some() {
             return Err("it is quantized".into());
         }
@@ -98,7 +104,12 @@ impl Lowering {
         self.convolve("Conv", &window, axes, (op.group, op.kernel_fmt), given, shape)
     }
 
-    pub(super) fn deconv(&mut self, op: &Deconv, given: &Operands<'_>, shape: &[usize]) -> Result<Value, Refusal> {
+    pub(super) fn deconv(
+        &mut self,
+        op: &Deconv,
+        given: &Operands<'_>,
+        shape: &[usize],
+    ) -> Result<StridedValue, Refusal> {
         let (image, spec) = (given.value(0)?, &op.pool_spec);
         let window = Window::new(spec, &image.shape);
         let lengths = &image.shape[window.spatial..][..spec.rank()];
@@ -130,7 +141,7 @@ impl Lowering {
         (groups, format): (usize, KernelFormat),
         given: &Operands<'_>,
         shape: &[usize],
-    ) -> Result<Value, Refusal> {
+    ) -> Result<StridedValue, Refusal> {
         let (image, weights, bias) = (given.value(0)?, given.value(1)?, given.value(2)?);
         let (rank, groups) = (shape.len(), groups.max(1));
         let ins = (window.spec.input_channels / groups) as i64;
@@ -181,7 +192,7 @@ impl Lowering {
         given: &Operands<'_>,
         shape: &[usize],
         sum: Option<Option<bool>>,
-    ) -> Result<Value, Refusal> {
+    ) -> Result<StridedValue, Refusal> {
         let image = given.value(0)?;
         let window = Window::new(spec, &image.shape);
         let rank = shape.len();

@@ -1,6 +1,6 @@
 //! Convolutions within a program, for devices whose vendor has a library for them.
 
-use super::kernel::{Axis, Expr, Kernel, Number, Read, Scalar, Write};
+use super::kernel::{ArrayRead, Axis, Expr, Kernel, Number, Scalar, Write};
 use super::product::linear;
 use super::program::{Program, Source, Storage};
 use super::value::row_major;
@@ -79,7 +79,7 @@ const NONE: Spatial = Spatial { place: None, tap: None, offset: 0, divisor: 1, l
 
 /// How a library counts along an axis.
 #[derive(Clone, Copy, Default)]
-struct Steps {
+struct AxisSteps {
     pad: usize,
     stride: usize,
     dilation: usize,
@@ -108,8 +108,8 @@ impl Convolution {
     pub(crate) fn of(program: &Program, kernel: &Kernel) -> Option<Convolution> {
         let fold = kernel.fold.as_ref().filter(|fold| !fold.exact)?;
         let [a, b] = fold.factors()?.map(|at| &kernel.reads[at]);
-        let storage = |read: &Read| program.arrays[read.array].storage();
-        let is_number = |read: &Read| {
+        let storage = |read: &ArrayRead| program.arrays[read.array].storage();
+        let is_number = |read: &ArrayRead| {
             program.arrays[read.array].scalar == Scalar::F32
                 && storage(read) != Storage::Byte
                 && read.outside == Number::F32(0.0)
@@ -173,7 +173,7 @@ impl Convolution {
                 reordered = Some((weights, reordered_axes(of_w, taps, groups)));
             }
         }
-        let mut steps = [Steps::default(); 3];
+        let mut steps = [AxisSteps::default(); 3];
         for (steps, axis) in std::iter::zip(&mut steps, &spatial) {
             let (places, taps) = (of_term(axis.place), of_term(axis.tap));
             *steps = if is_transposed { axis.transposed(places, taps) } else { axis.forward(places, taps) }?;
@@ -212,7 +212,7 @@ impl Convolution {
         let (w, continues) = ((w.array, usize::try_from(w_offset).ok()?), whole.is_none());
         let larger = (is_transposed && !is_fitting).then_some(larger);
         let [pads, strides, dilations] =
-            [|steps: Steps| steps.pad, |steps: Steps| steps.stride, |steps: Steps| steps.dilation]
+            [|steps: AxisSteps| steps.pad, |steps: AxisSteps| steps.stride, |steps: AxisSteps| steps.dilation]
                 .map(|of| steps.map(of));
         let found = Convolution {
             x,
@@ -241,7 +241,7 @@ impl Convolution {
         read: usize,
         of: &Axes,
         spatial: &[Spatial; 3],
-        steps: &[Steps; 3],
+        steps: &[AxisSteps; 3],
         out: Option<usize>,
     ) -> Option<Convolution> {
         let [images, channels, ..] = self.x.lengths;
@@ -284,7 +284,7 @@ impl Convolution {
         let is_half = program.arrays[self.w.0].is_half;
         let array = program.array(Scalar::F32, reordered.len(), Source::Constant(reordered.into()));
         program.arrays[array].is_half = is_half;
-        program.kernels[at].reads[read] = Read { array, offset: 0, axes, outside: Number::F32(0.0) };
+        program.kernels[at].reads[read] = ArrayRead { array, offset: 0, axes, outside: Number::F32(0.0) };
         program.drop_unread();
         self.w = (array, 0);
     }
@@ -303,7 +303,7 @@ impl Convolution {
                 None => axis,
             }
         };
-        let copied = Read {
+        let copied = ArrayRead {
             array: of.array,
             offset: of.offset as i64,
             axes: (0..lengths.len()).map(along).collect(),
@@ -319,7 +319,7 @@ impl Convolution {
             fails: None,
             suppression: None,
         };
-        program.kernels[at].reads[read] = Read { array, offset: 0, axes, outside: Number::F32(0.0) };
+        program.kernels[at].reads[read] = ArrayRead { array, offset: 0, axes, outside: Number::F32(0.0) };
         program.kernels.insert(at, kernel.without_single_dims());
         self.x.array = array;
     }
@@ -367,7 +367,7 @@ impl Images {
 
 impl Axes {
     /// Sorts the axes of an image; `None` if they are not those of a convolution.
-    fn of(x: &Read, dims: &[usize], out: Option<usize>) -> Option<Axes> {
+    fn of(x: &ArrayRead, dims: &[usize], out: Option<usize>) -> Option<Axes> {
         let (mut axes, mut images, rank) = (Axes::default(), Vec::new(), dims.len());
         for axis in &x.axes {
             if axis.table.is_some() {
@@ -430,7 +430,7 @@ impl Spatial {
     }
 
     /// How a window of so many taps moves over the image, to so many places.
-    fn forward(&self, places: usize, taps: usize) -> Option<Steps> {
+    fn forward(&self, places: usize, taps: usize) -> Option<AxisSteps> {
         let positive = |term: Term| usize::try_from(term.map_or(1, |(_, factor)| factor)).ok().filter(|of| *of > 0);
         let pad = usize::try_from(-self.offset).ok()?;
         let dilation = positive(self.tap)?;
@@ -441,11 +441,11 @@ impl Spatial {
             None => room.map_or(1, |room| room + 1),
         };
         let fits = room.is_some_and(|room| room / stride + 1 == places);
-        Some(Steps { pad, stride, dilation, span: (places - 1) * stride + field, before: pad, fits })
+        Some(AxisSteps { pad, stride, dilation, span: (places - 1) * stride + field, before: pad, fits })
     }
 
     /// How a window of so many taps moves over a result of so many elements, to each element of the image.
-    fn transposed(&self, elements: usize, taps: usize) -> Option<Steps> {
+    fn transposed(&self, elements: usize, taps: usize) -> Option<AxisSteps> {
         let dilation = usize::try_from(-self.tap.map_or(-1, |(_, factor)| factor)).ok()?;
         let (offset, stride) = (usize::try_from(self.offset).ok()?, usize::try_from(self.divisor).ok()?);
         if self.place.is_some_and(|(_, factor)| factor != 1) {
@@ -461,7 +461,7 @@ impl Spatial {
         if span > 4 * elements + 1024 {
             return None;
         }
-        Some(Steps { pad, stride, dilation, span, before, fits: (span, before) == (elements, 0) })
+        Some(AxisSteps { pad, stride, dilation, span, before, fits: (span, before) == (elements, 0) })
     }
 }
 

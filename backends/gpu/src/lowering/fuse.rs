@@ -1,6 +1,6 @@
 //! Fusion: a kernel that only continues elements of another one becomes its end, so that they are not stored in between.
 
-use super::kernel::{Axis, Expr, Kernel, Read};
+use super::kernel::{ArrayRead, Axis, Expr, Kernel};
 use super::program::{Program, Source};
 
 /// Distinct arrays that a kernel may read: portable devices bind eight buffers, one of which is written.
@@ -46,8 +46,8 @@ fn join(first: &Kernel, second: &Kernel) -> Option<Kernel> {
     if second.fold.is_some() || first.dims != second.dims || chooses {
         return None;
     }
-    let of_first = |read: &Read| read.array == first.write.array;
-    let is_same = |read: &Read| {
+    let of_first = |read: &ArrayRead| read.array == first.write.array;
+    let is_same = |read: &ArrayRead| {
         read.offset == first.write.offset
             && read.axes.iter().all(Axis::is_linear)
             && strides(read, second.dims.len()).is_some_and(|strides| strides == first.write.strides)
@@ -95,7 +95,7 @@ fn join(first: &Kernel, second: &Kernel) -> Option<Kernel> {
 }
 
 /// The strides of a read along the kernel's dims; `None` if an axis has an offset.
-fn strides(read: &Read, rank: usize) -> Option<Vec<i64>> {
+fn strides(read: &ArrayRead, rank: usize) -> Option<Vec<i64>> {
     let mut strides = vec![0; rank];
     for axis in &read.axes {
         if axis.offset != 0 {

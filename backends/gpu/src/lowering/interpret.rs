@@ -1,6 +1,6 @@
 //! Runs a program on the CPU, element by element: what a device must compute, for tests and for the device that has no hardware.
 
-use super::kernel::{Axis, BOX, Binary, Expr, Fold, How, Kernel, Number, Read, Scalar, Suppression, Unary};
+use super::kernel::{ArrayRead, Axis, BOX, Binary, Expr, Fold, How, Kernel, Number, Scalar, Suppression, Unary};
 use super::program::{Program, Source};
 
 /// Runs a program. Inputs and outputs are the bits of elements.
@@ -40,7 +40,7 @@ fn run(program: &Program, kernel: &Kernel, arrays: &mut [Vec<u32>]) -> Result<()
             let mut best = 0;
             for m in 0..fold_dims.iter().product() {
                 unflatten(m, fold_dims, &mut at[kernel.dims.len()..]);
-                let scope = Scope { program, kernel, arrays, at: &at, folded: None, values: &[] };
+                let scope = InterpretScope { program, kernel, arrays, at: &at, folded: None, values: &[] };
                 let value = scope.value(&fold.value)?;
                 let (next, takes) = match folded {
                     None => (value, true),
@@ -64,7 +64,7 @@ fn run(program: &Program, kernel: &Kernel, arrays: &mut [Vec<u32>]) -> Result<()
         }
         let mut values = Vec::with_capacity(kernel.values.len());
         for value in &kernel.values {
-            let value = Scope { program, kernel, arrays, at: &at, folded, values: &values }.value(value)?;
+            let value = InterpretScope { program, kernel, arrays, at: &at, folded, values: &values }.value(value)?;
             values.push(value);
         }
         let to = kernel.write.offset
@@ -152,7 +152,7 @@ fn fold_in(how: How, folded: Number, value: Number) -> Result<(Number, bool), St
     Ok((binary(op, folded, value)?, true))
 }
 
-struct Scope<'a> {
+struct InterpretScope<'a> {
     program: &'a Program,
     kernel: &'a Kernel,
     arrays: &'a [Vec<u32>],
@@ -161,7 +161,7 @@ struct Scope<'a> {
     values: &'a [Number],
 }
 
-impl Scope<'_> {
+impl InterpretScope<'_> {
     fn value(&self, expr: &Expr) -> Result<Number, String> {
         Ok(match expr {
             Expr::Read(at) => self.read(&self.kernel.reads[*at])?,
@@ -200,7 +200,7 @@ impl Scope<'_> {
         i32::try_from(value).map(Number::I32).map_err(|_| "does not fit 32 bits".into())
     }
 
-    fn read(&self, read: &Read) -> Result<Number, String> {
+    fn read(&self, read: &ArrayRead) -> Result<Number, String> {
         let mut index = read.offset;
         for axis in &read.axes {
             match self.index(axis)? {

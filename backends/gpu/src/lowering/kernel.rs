@@ -56,7 +56,7 @@ pub(crate) struct Kernel {
     /// The lengths of the output's dims.
     pub(crate) dims: Vec<usize>,
     pub(crate) fold: Option<Fold>,
-    pub(crate) reads: Vec<Read>,
+    pub(crate) reads: Vec<ArrayRead>,
     /// Each may use those before it; the last one is the element's value.
     pub(crate) values: Vec<Expr>,
     pub(crate) write: Write,
@@ -116,7 +116,7 @@ pub(crate) enum How {
 
 /// An element of an array, found by the coordinates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Read {
+pub(crate) struct ArrayRead {
     pub(crate) array: usize,
     pub(crate) offset: i64,
     pub(crate) axes: Vec<Axis>,
@@ -316,7 +316,7 @@ impl Fold {
 
 impl Kernel {
     /// The dims on whose coordinates a read depends.
-    pub(super) fn dims_of(&self, read: &Read) -> Vec<usize> {
+    pub(super) fn dims_of(&self, read: &ArrayRead) -> Vec<usize> {
         let of_axis = |axis: &Axis| {
             let table = axis.table.map(|table| self.dims_of(&self.reads[table])).unwrap_or_default();
             axis.terms.iter().map(|(dim, _)| *dim).chain(table).collect::<Vec<_>>()
@@ -325,7 +325,7 @@ impl Kernel {
     }
 
     /// The numbers and lengths of its dims: those on which only `a` depends, only `b`, and both or neither.
-    pub(super) fn sides(&self, a: &Read, b: &Read) -> [Vec<(usize, usize)>; 3] {
+    pub(super) fn sides(&self, a: &ArrayRead, b: &ArrayRead) -> [Vec<(usize, usize)>; 3] {
         let (of_a, of_b) = (self.dims_of(a), self.dims_of(b));
         let mut sides = [const { Vec::new() }; 3];
         for (dim, length) in self.dims.iter().enumerate() {

@@ -1,9 +1,9 @@
 //! Lowers a model to a program, operator by operator. The model is tract's, decluttered and with a length for every dim: batch norms
 //! are folded into convolutions, constants are computed, and few operators are left.
 
-use super::kernel::{Binary, Expr, Fold, How, Kernel, Number, Read, Scalar, Write};
+use super::kernel::{ArrayRead, Binary, Expr, Fold, How, Kernel, Number, Scalar, Write};
 use super::program::{Program, Source};
-use super::value::{Value, row_major};
+use super::value::{StridedValue, row_major};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tract_onnx::prelude::*;
@@ -16,14 +16,14 @@ pub(super) type Refusal = String;
 pub(super) struct Lowering {
     pub(super) program: Program,
     /// Constants that are in the program already, by the tensor they were made of.
-    constants: HashMap<usize, Value>,
+    constants: HashMap<usize, StridedValue>,
 }
 
 /// More kernels than this take minutes to compile. Loops are unrolled, so a small file may ask for any number.
 const MAX_KERNELS: usize = 1 << 15;
 
 /// Values of a model's tensors.
-type Values = HashMap<OutletId, Value>;
+type ModelValues = HashMap<OutletId, StridedValue>;
 
 /// Lowers a model whose inputs have fixed shapes.
 ///
@@ -39,7 +39,7 @@ pub(crate) fn lower(model: &TypedModel) -> Result<Program, String> {
         let array = lowering.program.array(scalar, shape.iter().product(), source);
         lowering.program.inputs.push(array);
         let strides = row_major(&shape);
-        let value = Value { array, scalar, shape, offset: 0, strides };
+        let value = StridedValue { array, scalar, shape, offset: 0, strides };
         // A message may have other numbers than 0 and 1.
         inputs.push(match fact.datum_type {
             DatumType::Bool => {
@@ -94,8 +94,8 @@ pub(super) fn shape(fact: &TypedFact) -> Result<Vec<usize>, Refusal> {
 
 impl Lowering {
     /// Lowers every operator of a model; its inputs are given. Returns its outputs.
-    pub(super) fn body(&mut self, model: &TypedModel, inputs: Vec<Value>) -> Result<Vec<Value>, Refusal> {
-        let mut values: Values = HashMap::new();
+    pub(super) fn body(&mut self, model: &TypedModel, inputs: Vec<StridedValue>) -> Result<Vec<StridedValue>, Refusal> {
+        let mut values: ModelValues = HashMap::new();
         values.extend(std::iter::zip(model.input_outlets().map_err(text)?.iter().copied(), inputs));
         for id in model.eval_order().map_err(text)? {
             let node = model.node(id);
@@ -133,7 +133,7 @@ impl Lowering {
     }
 
     /// Puts a constant into the program.
-    pub(super) fn constant(&mut self, tensor: &Arc<Tensor>) -> Result<Value, Refusal> {
+    pub(super) fn constant(&mut self, tensor: &Arc<Tensor>) -> Result<StridedValue, Refusal> {
         let key = Arc::as_ptr(tensor) as usize;
         if let Some(value) = self.constants.get(&key) {
             return Ok(value.clone());
@@ -146,10 +146,10 @@ impl Lowering {
         Ok(value)
     }
 
-    pub(super) fn constant_bits(&mut self, scalar: Scalar, bits: Vec<u32>, shape: Vec<usize>) -> Value {
+    pub(super) fn constant_bits(&mut self, scalar: Scalar, bits: Vec<u32>, shape: Vec<usize>) -> StridedValue {
         let array = self.program.array(scalar, bits.len(), Source::Constant(bits.into()));
         let strides = row_major(&shape);
-        Value { array, scalar, shape, offset: 0, strides }
+        StridedValue { array, scalar, shape, offset: 0, strides }
     }
 
     /// Adds a kernel that computes a new tensor and returns the tensor.
@@ -159,26 +159,26 @@ impl Lowering {
         scalar: Scalar,
         shape: &[usize],
         fold: Option<Fold>,
-        reads: Vec<Read>,
+        reads: Vec<ArrayRead>,
         value: Expr,
-    ) -> Value {
+    ) -> StridedValue {
         let array = self.program.array(scalar, shape.iter().product(), Source::Computed);
         let strides = row_major(shape);
         let write = Write { array, offset: 0, strides: strides.clone() };
         let (name, dims) = (name.to_string(), shape.to_vec());
         let (values, fails, suppression) = (vec![value], None, None);
         self.program.kernels.push(Kernel { name, dims, fold, reads, values, write, fails, suppression });
-        Value { array, scalar, shape: shape.to_vec(), offset: 0, strides }
+        StridedValue { array, scalar, shape: shape.to_vec(), offset: 0, strides }
     }
 
     /// Copies a tensor into an array of its own.
-    pub(super) fn copy(&mut self, name: &str, from: &Value) -> Value {
+    pub(super) fn copy(&mut self, name: &str, from: &StridedValue) -> StridedValue {
         let read = from.at(from.shape.len());
         self.compute(name, from.scalar, &from.shape, None, vec![read], Expr::Read(0))
     }
 
     /// A tensor that is written in parts.
-    pub(super) fn space(&mut self, name: &str, scalar: Scalar, shape: &[usize]) -> Value {
+    pub(super) fn space(&mut self, name: &str, scalar: Scalar, shape: &[usize]) -> StridedValue {
         let whole = self.map(name, scalar, shape, &[], Expr::Number(Number::zero(scalar)));
         // The kernel that was added writes zeros; those of the parts take its place.
         self.program.kernels.pop();
@@ -186,7 +186,7 @@ impl Lowering {
     }
 
     /// Copies a tensor into a part of another one.
-    pub(super) fn copy_into(&mut self, name: &str, from: &Value, part: &Value) -> Result<(), Refusal> {
+    pub(super) fn copy_into(&mut self, name: &str, from: &StridedValue, part: &StridedValue) -> Result<(), Refusal> {
         self.copy(name, from);
         let kernel = self.program.kernels.last_mut().ok_or("no kernel")?;
         kernel.write = Write { array: part.array, offset: part.offset, strides: part.strides.clone() };
@@ -194,7 +194,14 @@ impl Lowering {
     }
 
     /// Computes one element from the elements at its coordinates; the inputs are broadcast from behind.
-    pub(super) fn map(&mut self, name: &str, scalar: Scalar, shape: &[usize], inputs: &[&Value], value: Expr) -> Value {
+    pub(super) fn map(
+        &mut self,
+        name: &str,
+        scalar: Scalar,
+        shape: &[usize],
+        inputs: &[&StridedValue],
+        value: Expr,
+    ) -> StridedValue {
         let reads = inputs.iter().map(|input| input.at(shape.len())).collect();
         self.compute(name, scalar, shape, None, reads, value)
     }
@@ -203,12 +210,12 @@ impl Lowering {
     pub(super) fn reduce(
         &mut self,
         name: &str,
-        input: &Value,
+        input: &StridedValue,
         axes: &[usize],
         how: How,
         of: Expr,
         value: Expr,
-    ) -> Value {
+    ) -> StridedValue {
         let rank = input.shape.len();
         let shape: Vec<usize> = (0..rank).map(|dim| if axes.contains(&dim) { 1 } else { input.shape[dim] }).collect();
         let dims: Vec<usize> = axes.iter().map(|axis| input.shape[*axis]).collect();
@@ -255,7 +262,7 @@ fn bits(tensor: &Tensor, scalar: Scalar) -> Result<Vec<u32>, Refusal> {
 pub(super) struct Operands<'a> {
     pub(super) model: &'a TypedModel,
     pub(super) node: &'a TypedNode,
-    values: &'a Values,
+    values: &'a ModelValues,
 }
 
 impl Operands<'_> {
@@ -263,12 +270,12 @@ impl Operands<'_> {
         self.node.inputs.len()
     }
 
-    pub(super) fn value(&self, at: usize) -> Result<Value, Refusal> {
+    pub(super) fn value(&self, at: usize) -> Result<StridedValue, Refusal> {
         let outlet = self.node.inputs.get(at).ok_or_else(|| format!("input {at} is missing"))?;
         self.values.get(outlet).cloned().ok_or_else(|| format!("input {at} is not there"))
     }
 
-    pub(super) fn all(&self) -> Result<Vec<Value>, Refusal> {
+    pub(super) fn all(&self) -> Result<Vec<StridedValue>, Refusal> {
         (0..self.len()).map(|at| self.value(at)).collect()
     }
 

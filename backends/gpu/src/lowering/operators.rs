@@ -2,7 +2,7 @@
 
 use super::kernel::{Axis, Binary, Expr, How, Number, Scalar, Unary};
 use super::model::{Lowering, Operands, Refusal, is_wide, scalar, shape, text};
-use super::value::{Value, row_major};
+use super::value::{StridedValue, row_major};
 use limen_infer::internal::{Quantize, WideSum};
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::ops::array::{
@@ -29,7 +29,11 @@ use tract_onnx::tract_core::ops::scan::Scan;
 
 impl Lowering {
     /// Lowers one operator and returns its outputs.
-    pub(super) fn operator(&mut self, given: &Operands<'_>, facts: &[&TypedFact]) -> Result<Vec<Value>, Refusal> {
+    pub(super) fn operator(
+        &mut self,
+        given: &Operands<'_>,
+        facts: &[&TypedFact],
+    ) -> Result<Vec<StridedValue>, Refusal> {
         let op = &*given.node.op;
         if let Some(op) = op.downcast_ref::<Scan>() {
             return self.scan(op, given, facts);
@@ -51,7 +55,7 @@ impl Lowering {
         fact: &TypedFact,
         shape: Vec<usize>,
         scalar: Scalar,
-    ) -> Result<Value, Refusal> {
+    ) -> Result<StridedValue, Refusal> {
         let op = &*given.node.op;
         let name = &*given.node.op.name();
         if op.is::<Identity>() {
@@ -193,7 +197,7 @@ impl Lowering {
         scalar: Scalar,
         shape: &[usize],
         value: impl Fn(&[Expr]) -> Expr,
-    ) -> Result<Value, Refusal> {
+    ) -> Result<StridedValue, Refusal> {
         let mut inputs = Vec::new();
         let mut exprs = Vec::new();
         for at in 0..given.len() {
@@ -205,7 +209,7 @@ impl Lowering {
                 }
             }
         }
-        let inputs: Vec<&Value> = inputs.iter().collect();
+        let inputs: Vec<&StridedValue> = inputs.iter().collect();
         Ok(self.map(name, scalar, shape, &inputs, value(&exprs)))
     }
 
@@ -216,7 +220,7 @@ impl Lowering {
         to: DatumType,
         scalar: Scalar,
         shape: &[usize],
-    ) -> Result<Value, Refusal> {
+    ) -> Result<StridedValue, Refusal> {
         let x = given.value(0)?;
         let from = given.fact(0)?.datum_type;
         if to == DatumType::Bool {
@@ -240,7 +244,7 @@ impl Lowering {
         Ok(self.map(name, scalar, shape, &[&x], if is_wide(to) { value.exact() } else { value }))
     }
 
-    fn axis_op(&mut self, op: &AxisOp, mut x: Value, shape: Vec<usize>) -> Result<Value, Refusal> {
+    fn axis_op(&mut self, op: &AxisOp, mut x: StridedValue, shape: Vec<usize>) -> Result<StridedValue, Refusal> {
         match op {
             AxisOp::Add(at) => {
                 x.shape.insert(*at, 1);
@@ -269,11 +273,11 @@ impl Lowering {
     fn concat(
         &mut self,
         name: &str,
-        parts: &[Value],
+        parts: &[StridedValue],
         axis: usize,
         scalar: Scalar,
         shape: &[usize],
-    ) -> Result<Value, Refusal> {
+    ) -> Result<StridedValue, Refusal> {
         let whole = self.space(name, scalar, shape);
         let mut into = whole.clone();
         for part in parts {
@@ -283,7 +287,13 @@ impl Lowering {
         Ok(whole)
     }
 
-    fn reduce_op(&mut self, name: &str, op: &Reduce, x: Value, fact: &TypedFact) -> Result<Value, Refusal> {
+    fn reduce_op(
+        &mut self,
+        name: &str,
+        op: &Reduce,
+        x: StridedValue,
+        fact: &TypedFact,
+    ) -> Result<StridedValue, Refusal> {
         if op.axes.iter().any(|axis| x.shape[*axis] == 0) {
             return Err("it reduces nothing".into());
         }
@@ -314,7 +324,7 @@ impl Lowering {
         Ok(result)
     }
 
-    fn softmax(&mut self, x: &Value, axes: &[usize], kind: SoftmaxKind) -> Value {
+    fn softmax(&mut self, x: &StridedValue, axes: &[usize], kind: SoftmaxKind) -> StridedValue {
         let rank = x.shape.len();
         let greatest = self.reduce("Softmax", x, axes, How::Max, Expr::Read(0), Expr::Folded);
         let shifted = |x: usize, greatest: usize| Expr::Read(x).binary(Binary::Sub, Expr::Read(greatest));

@@ -1,8 +1,8 @@
 //! Operators that take elements by their place.
 
-use super::kernel::{Axis, Binary, Expr, Fold, How, Number, Read, Scalar};
+use super::kernel::{ArrayRead, Axis, Binary, Expr, Fold, How, Number, Scalar};
 use super::model::{Lowering, Operands, Refusal, text, uniform};
-use super::value::Value;
+use super::value::StridedValue;
 use tract_onnx::tract_core::internal::DimLike;
 use tract_onnx::tract_core::ops::array::{OneHot, Pad, PadMode, Trilu};
 use tract_onnx::tract_core::ops::nn::Resize;
@@ -13,10 +13,10 @@ impl Lowering {
         &mut self,
         name: &str,
         axis: usize,
-        data: &Value,
-        table: &Value,
+        data: &StridedValue,
+        table: &StridedValue,
         shape: &[usize],
-    ) -> Result<Value, Refusal> {
+    ) -> Result<StridedValue, Refusal> {
         let rank = table.shape.len();
         let dims = (0..rank).map(|dim| Axis::dim(axis + dim, table.stride(dim))).collect();
         let table = table.read(dims);
@@ -41,11 +41,11 @@ impl Lowering {
     fn take_from_table(
         &mut self,
         name: &str,
-        table: Read,
-        read: impl Fn(bool) -> Read,
+        table: ArrayRead,
+        read: impl Fn(bool) -> ArrayRead,
         scalar: Scalar,
         shape: &[usize],
-    ) -> Value {
+    ) -> StridedValue {
         let is_negative = Expr::Read(0).binary(Binary::Less, Expr::Number(Number::I32(0)));
         let value = Expr::Select(is_negative.into(), Expr::Read(2).into(), Expr::Read(1).into());
         self.compute(name, scalar, shape, None, vec![table, read(false), read(true)], value)
@@ -56,10 +56,10 @@ impl Lowering {
         &mut self,
         name: &str,
         axis: usize,
-        data: &Value,
-        table: &Value,
+        data: &StridedValue,
+        table: &StridedValue,
         shape: &[usize],
-    ) -> Value {
+    ) -> StridedValue {
         let length = data.shape[axis] as i64;
         let read = |from_end: bool| {
             let along = |dim: usize| match dim == axis {
@@ -77,12 +77,18 @@ impl Lowering {
     }
 
     /// The coordinate along a dim, as a number.
-    fn coordinate(&mut self, dim: usize, length: usize) -> Read {
+    fn coordinate(&mut self, dim: usize, length: usize) -> ArrayRead {
         let table = self.constant_bits(Scalar::I32, (0..length as u32).collect(), vec![length]);
         table.read(vec![Axis::dim(dim, 1)])
     }
 
-    pub(super) fn one_hot(&mut self, name: &str, op: &OneHot, x: &Value, shape: &[usize]) -> Result<Value, Refusal> {
+    pub(super) fn one_hot(
+        &mut self,
+        name: &str,
+        op: &OneHot,
+        x: &StridedValue,
+        shape: &[usize],
+    ) -> Result<StridedValue, Refusal> {
         let [on, off] = [&op.on, &op.off].map(|tensor| uniform(tensor).ok_or("its values are not numbers"));
         let (on, off) = (on?, off?);
         if x.scalar != Scalar::I32 {
@@ -107,7 +113,7 @@ impl Lowering {
         op: &Trilu,
         given: &Operands<'_>,
         shape: &[usize],
-    ) -> Result<Value, Refusal> {
+    ) -> Result<StridedValue, Refusal> {
         let (x, rank) = (given.value(0)?, shape.len());
         let Some(Number::I32(diagonal)) = given.number(1) else { return Err("its diagonal is not constant".into()) };
         let reads =
@@ -122,8 +128,14 @@ impl Lowering {
         Ok(self.compute(name, x.scalar, shape, None, reads, value))
     }
 
-    pub(super) fn pad(&mut self, name: &str, op: &Pad, x: &Value, shape: &[usize]) -> Result<Value, Refusal> {
-        let mut reads: Vec<Read> = Vec::new();
+    pub(super) fn pad(
+        &mut self,
+        name: &str,
+        op: &Pad,
+        x: &StridedValue,
+        shape: &[usize],
+    ) -> Result<StridedValue, Refusal> {
+        let mut reads: Vec<ArrayRead> = Vec::new();
         let mut axes = Vec::new();
         for (dim, (before, _)) in op.pads.iter().enumerate() {
             let (length, before) = (x.shape[dim] as i64, *before as i64);
@@ -168,7 +180,7 @@ impl Lowering {
         op: &Resize,
         given: &Operands<'_>,
         shape: &[usize],
-    ) -> Result<Value, Refusal> {
+    ) -> Result<StridedValue, Refusal> {
         let mut x = given.value(0)?;
         let scales = match op.optional_scales_input {
             Some(at) if given.fact(at).is_ok_and(|fact| fact.shape.volume().to_usize().is_ok_and(|len| len > 0)) => {
@@ -193,7 +205,8 @@ impl Lowering {
             let (bits, dims) = table(plan.weights.iter().map(|weight| weight.to_bits()).collect());
             let weights = self.constant_bits(Scalar::F32, bits, dims);
             let rank = x.shape.len();
-            let of_table = |table: &Value| table.read(vec![Axis::dim(axis, plan.window as i64), Axis::dim(rank, 1)]);
+            let of_table =
+                |table: &StridedValue| table.read(vec![Axis::dim(axis, plan.window as i64), Axis::dim(rank, 1)]);
             let along = |dim: usize| match dim == axis {
                 true => Axis { table: Some(0), ..Axis::sum(Vec::new(), x.strides[dim]) },
                 false => Axis::dim(dim, x.stride(dim)),

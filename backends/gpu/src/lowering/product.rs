@@ -1,6 +1,6 @@
 //! Matrix products within a program, for devices whose vendor has a library for them.
 
-use super::kernel::{Binary, Expr, Kernel, Read, Scalar};
+use super::kernel::{ArrayRead, Binary, Expr, Kernel, Scalar};
 use super::program::{Program, Source, Storage};
 use super::shader::numbered;
 use super::value::row_major;
@@ -43,7 +43,7 @@ impl Product {
     pub(crate) fn of(program: &Program, kernel: &Kernel) -> Option<Product> {
         let fold = kernel.fold.as_ref().filter(|fold| !fold.exact)?;
         let [a, b] = fold.factors()?.map(|at| &kernel.reads[at]);
-        let is_factor = |read: &Read| {
+        let is_factor = |read: &ArrayRead| {
             let array = &program.arrays[read.array];
             array.scalar == Scalar::F32 && array.storage() != Storage::Byte
         };
@@ -68,7 +68,7 @@ impl Product {
 
 /// A factor of a product, whose every index is a sum of strides.
 struct Factor<'a> {
-    read: &'a Read,
+    read: &'a ArrayRead,
     offset: i64,
     /// Along each dim of the kernel and of its fold.
     strides: Vec<i64>,
@@ -139,7 +139,7 @@ fn length(dims: &[(usize, usize)]) -> usize {
 }
 
 /// Returns the offset and the stride along each dim, if every index is a sum that lies inside.
-pub(super) fn linear(read: &Read, lengths: &[usize]) -> Option<(i64, Vec<i64>)> {
+pub(super) fn linear(read: &ArrayRead, lengths: &[usize]) -> Option<(i64, Vec<i64>)> {
     let (mut offset, mut strides) = (read.offset, vec![0; lengths.len()]);
     for axis in &read.axes {
         let ends = |end: fn(i64) -> i64| {

@@ -3,7 +3,7 @@
 use super::kernel::{Axis, Binary, Expr, Fold, How, Unary};
 use super::model::{Lowering, Operands, Refusal, shape};
 use super::scan::MAX_STEPS;
-use super::value::{Value, row_major};
+use super::value::{StridedValue, row_major};
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::ops::gru_seq::GruSeq;
 
@@ -14,7 +14,7 @@ impl Lowering {
         op: &GruSeq,
         given: &Operands<'_>,
         facts: &[&TypedFact],
-    ) -> Result<Vec<Value>, Refusal> {
+    ) -> Result<Vec<StridedValue>, Refusal> {
         let x = given.value(0)?;
         let [batch, steps, _] = x.shape[..] else { return Err(format!("a sequence of {} dims", x.shape.len())) };
         if steps > MAX_STEPS {
@@ -23,14 +23,14 @@ impl Lowering {
         let hidden = op.hidden;
         let weights = if op.projected { 1 } else { 2 };
         let r = given.value(weights)?;
-        let bias = |part: usize| -> Result<Option<Value>, Refusal> {
+        let bias = |part: usize| -> Result<Option<StridedValue>, Refusal> {
             if !op.has_bias {
                 return Ok(None);
             }
             let all = given.value(weights + 1)?;
             let stride = all.strides.last().copied().ok_or("its bias has no dims")?;
             let offset = all.offset + stride * (part * 3 * hidden) as i64;
-            Ok(Some(Value { shape: vec![3 * hidden], strides: vec![stride], offset, ..all }))
+            Ok(Some(StridedValue { shape: vec![3 * hidden], strides: vec![stride], offset, ..all }))
         };
         let xh = if op.projected { x } else { self.product(&x, &given.value(1)?, bias(0)?.as_ref()) };
         let mut state = given.value(given.len() - 1)?;
@@ -49,7 +49,7 @@ impl Lowering {
         let rb = bias(1)?;
         for step in 0..steps {
             let at = if op.chunk < 0 { steps - 1 - step } else { step };
-            let part = |of: &Value, last: usize| Value {
+            let part = |of: &StridedValue, last: usize| StridedValue {
                 shape: vec![batch, last],
                 strides: vec![of.strides[0], of.strides[2]],
                 offset: of.offset + of.strides[1] * at as i64,
@@ -66,7 +66,7 @@ impl Lowering {
     }
 
     /// Rows times the rows of a matrix, and a bias.
-    fn product(&mut self, rows: &Value, matrix: &Value, bias: Option<&Value>) -> Value {
+    fn product(&mut self, rows: &StridedValue, matrix: &StridedValue, bias: Option<&StridedValue>) -> StridedValue {
         let (rank, last) = (rows.shape.len(), rows.shape.len() - 1);
         let mut shape = rows.shape.clone();
         shape[last] = matrix.shape[0];
@@ -84,16 +84,22 @@ impl Lowering {
     }
 
     /// `xh` and `rh` hold the gates z, r, h behind each other.
-    pub(super) fn gru_cell(&mut self, hidden: usize, xh: &Value, rh: &Value, before: &Value) -> Value {
+    pub(super) fn gru_cell(
+        &mut self,
+        hidden: usize,
+        xh: &StridedValue,
+        rh: &StridedValue,
+        before: &StridedValue,
+    ) -> StridedValue {
         let last = before.shape.len() - 1;
-        let gate = |gates: &Value, n: usize| {
+        let gate = |gates: &StridedValue, n: usize| {
             let mut gate = gates.clone();
             gate.shape[last] = hidden;
             gate.offset += gates.strides[last] * (n * hidden) as i64;
             gate
         };
-        let gates: Vec<Value> = (0..3).flat_map(|n| [gate(xh, n), gate(rh, n)]).collect();
-        let inputs: Vec<&Value> = gates.iter().chain([before]).collect();
+        let gates: Vec<StridedValue> = (0..3).flat_map(|n| [gate(xh, n), gate(rh, n)]).collect();
+        let inputs: Vec<&StridedValue> = gates.iter().chain([before]).collect();
         let sum = |n: usize| Expr::Read(2 * n).binary(Binary::Add, Expr::Read(2 * n + 1));
         let z = sum(0).unary(Unary::Sigmoid);
         let r = sum(1).unary(Unary::Sigmoid);
@@ -103,10 +109,10 @@ impl Lowering {
     }
 
     /// The gates i, o, f, c lie behind each other.
-    pub(super) fn lstm_cell(&mut self, hidden: usize, given: &Operands<'_>) -> Result<Vec<Value>, Refusal> {
+    pub(super) fn lstm_cell(&mut self, hidden: usize, given: &Operands<'_>) -> Result<Vec<StridedValue>, Refusal> {
         let (gates, before) = (given.value(0)?, given.value(1)?);
         let last = before.shape.len() - 1;
-        let parts: Vec<Value> = (0..4)
+        let parts: Vec<StridedValue> = (0..4)
             .map(|n| {
                 let mut gate = gates.clone();
                 gate.shape[last] = hidden;

@@ -1,7 +1,7 @@
 //! The parts of a program that a vendor's library has a routine for.
 
 use super::convolution::Convolution;
-use super::kernel::{Axis, Expr, Kernel, Number, Read, Scalar, Write};
+use super::kernel::{ArrayRead, Axis, Expr, Kernel, Number, Scalar, Write};
 use super::product::Product;
 use super::program::{Program, Source, Storage};
 use super::value::row_major;
@@ -86,7 +86,7 @@ impl Routine {
         let place = second.reads.len();
         let axes = strides.iter().enumerate().map(|(dim, stride)| Axis::dim(dim, *stride)).collect();
         let offset = std::iter::zip(&before, &strides).map(|(before, stride)| *before as i64 * stride).sum();
-        second.reads.push(Read { array, offset, axes, outside: Number::F32(0.0) });
+        second.reads.push(ArrayRead { array, offset, axes, outside: Number::F32(0.0) });
         second.fold = None;
         for value in &mut second.values {
             *value = value.map_leaves(&mut |leaf| match leaf {

@@ -1,7 +1,7 @@
 //! Loops over the steps of a sequence are unrolled: the kernels of each step follow those of the step before.
 
 use super::model::{Lowering, Operands, Refusal, scalar, shape, text};
-use super::value::Value;
+use super::value::StridedValue;
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::ops::scan::{InputMapping, Scan};
 
@@ -14,7 +14,7 @@ impl Lowering {
         op: &Scan,
         given: &Operands<'_>,
         facts: &[&TypedFact],
-    ) -> Result<Vec<Value>, Refusal> {
+    ) -> Result<Vec<StridedValue>, Refusal> {
         let inputs = given.all()?;
         let mappings = || std::iter::zip(&op.input_mapping, &inputs);
         let lengths = mappings().filter_map(|(mapping, value)| {
@@ -25,9 +25,9 @@ impl Lowering {
         if op.skip != 0 || steps > MAX_STEPS {
             return Err(format!("{steps} steps, {} skipped; at most {MAX_STEPS} and none skipped", op.skip));
         }
-        let mut states: Vec<Value> =
+        let mut states: Vec<StridedValue> =
             mappings().filter(|(mapping, _)| mapping.is_state()).map(|(_, value)| value.clone()).collect();
-        let mut results: Vec<Option<Value>> = vec![None; facts.len()];
+        let mut results: Vec<Option<StridedValue>> = vec![None; facts.len()];
         for output in &op.output_mapping {
             if let Some((slot, _)) = output.scan {
                 let fact = facts.get(slot).ok_or("an output is missing")?;
@@ -69,7 +69,7 @@ impl Lowering {
 }
 
 /// The part of a tensor that belongs to a step; a negative length counts from the end.
-fn chunk(of: &Value, axis: usize, chunk: isize, step: usize) -> Result<Value, Refusal> {
+fn chunk(of: &StridedValue, axis: usize, chunk: isize, step: usize) -> Result<StridedValue, Refusal> {
     let (length, size) = (of.shape[axis], chunk.unsigned_abs());
     if size == 0 || length % size != 0 {
         return Err(format!("{length} steps in parts of {size}"));

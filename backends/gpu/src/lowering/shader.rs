@@ -11,7 +11,7 @@ mod text;
 mod tiling;
 
 use self::cooperative::{LONG_FOLD, cooperative};
-pub(crate) use self::dialect::{Arguments, Dialect, Entry, Place};
+pub(crate) use self::dialect::{Dialect, EntryPoint, KernelArguments, ShaderPlace};
 use self::direct::direct;
 use self::suppression::suppression;
 use self::text::Text;
@@ -53,7 +53,7 @@ pub(crate) struct Shader {
 }
 
 /// What is known of a form once it is written.
-struct Form {
+struct WrittenForm {
     block: [usize; 3],
     groups: [usize; 3],
     turns: usize,
@@ -86,7 +86,7 @@ pub(crate) fn shader(
     } else {
         direct(&mut text, kernel, width.most)?
     };
-    let Form { block, groups, turns } = form;
+    let WrittenForm { block, groups, turns } = form;
     if groups[1] > width.most || groups[2] > width.most {
         return Err(format!("{} elements are more than the device counts", kernel.len()));
     }

@@ -1,12 +1,12 @@
 //! Programs of stock kinds, for nodes that run on a device. Images are bytes, of which a word has four.
 
-use super::kernel::{Axis, BOX, Binary, Expr, Fold, How, Kernel, Number, Read, Scalar, Suppression, Unary, Write};
+use super::kernel::{ArrayRead, Axis, BOX, Binary, Expr, Fold, How, Kernel, Number, Scalar, Suppression, Unary, Write};
 use super::model::Lowering;
 use super::program::{Program, Source};
-use super::value::{Value, row_major};
+use super::value::{StridedValue, row_major};
 
 /// A program that is being written, with one input.
-pub(crate) struct Steps {
+pub(crate) struct ProgramSteps {
     lowering: Lowering,
 }
 
@@ -58,9 +58,9 @@ impl Taps {
     }
 }
 
-impl Steps {
+impl ProgramSteps {
     /// Begins a program with an input: of bytes, or of `f32`.
-    pub(crate) fn new(shape: &[usize], is_bytes: bool) -> (Steps, Value) {
+    pub(crate) fn new(shape: &[usize], is_bytes: bool) -> (ProgramSteps, StridedValue) {
         let mut lowering = Lowering::default();
         let (scalar, source) = match is_bytes {
             true => (Scalar::I32, Source::Bytes),
@@ -68,24 +68,24 @@ impl Steps {
         };
         let array = lowering.program.array(scalar, shape.iter().product(), source);
         lowering.program.inputs.push(array);
-        let input = Value { array, scalar, shape: shape.to_vec(), offset: 0, strides: row_major(shape) };
-        (Steps { lowering }, input)
+        let input = StridedValue { array, scalar, shape: shape.to_vec(), offset: 0, strides: row_major(shape) };
+        (ProgramSteps { lowering }, input)
     }
 
     /// A part of a tensor.
-    pub(crate) fn part(from: &Value, first: &[usize], shape: &[usize]) -> Value {
+    pub(crate) fn part(from: &StridedValue, first: &[usize], shape: &[usize]) -> StridedValue {
         let begin = std::iter::zip(first, &from.strides).map(|(at, stride)| *at as i64 * stride).sum::<i64>();
-        Value { offset: from.offset + begin, shape: shape.to_vec(), ..from.clone() }
+        StridedValue { offset: from.offset + begin, shape: shape.to_vec(), ..from.clone() }
     }
 
     /// A tensor with its dims in another order.
-    pub(crate) fn ordered(from: &Value, dims: &[usize]) -> Value {
+    pub(crate) fn ordered(from: &StridedValue, dims: &[usize]) -> StridedValue {
         let (shape, strides) = dims.iter().map(|dim| (from.shape[*dim], from.strides[*dim])).unzip();
-        Value { shape, strides, ..from.clone() }
+        StridedValue { shape, strides, ..from.clone() }
     }
 
     /// The number of a table for each element, which is an index into it.
-    pub(crate) fn look_up(&mut self, name: &str, from: &Value, table: &[f32]) -> Value {
+    pub(crate) fn look_up(&mut self, name: &str, from: &StridedValue, table: &[f32]) -> StridedValue {
         let bits = table.iter().map(|number| number.to_bits()).collect();
         let table = self.lowering.constant_bits(Scalar::F32, bits, vec![table.len()]);
         let index = Axis { table: Some(0), ..Axis::sum(Vec::new(), 1) };
@@ -94,7 +94,13 @@ impl Steps {
     }
 
     /// `(element - mean) * inverse`, with numbers for all elements or for each coordinate of a dim.
-    pub(crate) fn normalize(&mut self, name: &str, from: &Value, numbers: &[(f32, f32)], dim: usize) -> Value {
+    pub(crate) fn normalize(
+        &mut self,
+        name: &str,
+        from: &StridedValue,
+        numbers: &[(f32, f32)],
+        dim: usize,
+    ) -> StridedValue {
         let rank = from.shape.len();
         let mut shape = vec![1; rank];
         if numbers.len() > 1 {
@@ -110,15 +116,15 @@ impl Steps {
     }
 
     /// 1 where an element is at least a number, 0 elsewhere and for NaN.
-    pub(crate) fn at_least(&mut self, name: &str, from: &Value, number: f32) -> Value {
+    pub(crate) fn at_least(&mut self, name: &str, from: &StridedValue, number: f32) -> StridedValue {
         let value = Expr::Read(0).binary(Binary::GreaterEqual, Expr::f32(number));
         self.lowering.map(name, Scalar::I32, &from.shape, &[from], value)
     }
 
     /// The index of the first greatest element, and its value; NaN counts as less than any. The call fails if all are NaN.
-    pub(crate) fn greatest(&mut self, name: &str, from: &Value) -> [Value; 2] {
+    pub(crate) fn greatest(&mut self, name: &str, from: &StridedValue) -> [StridedValue; 2] {
         let len = from.len();
-        let flat = Value { shape: vec![len], strides: vec![1], ..from.clone() };
+        let flat = StridedValue { shape: vec![len], strides: vec![1], ..from.clone() };
         let is_nan = Expr::Read(0).unary(Unary::IsNan);
         let least = Expr::Select(is_nan.clone().into(), Expr::f32(f32::NEG_INFINITY).into(), Expr::Read(0).into());
         let index = self.lowering.reduce(name, &flat, &[0], How::ArgMax { last: false }, least.clone(), Expr::Folded);
@@ -144,14 +150,14 @@ impl Steps {
     }
 
     /// Scales along a dim, to `f32`.
-    pub(crate) fn scale(&mut self, name: &str, x: &Value, dim: usize, taps: &Taps) -> Value {
+    pub(crate) fn scale(&mut self, name: &str, x: &StridedValue, dim: usize, taps: &Taps) -> StridedValue {
         let to = taps.indices.len() / taps.window;
         let shape = vec![to, taps.window];
         let indices = self.lowering.constant_bits(Scalar::I32, taps.indices.clone(), shape.clone());
         let weights = taps.weights.iter().map(|weight| weight.to_bits()).collect();
         let weights = self.lowering.constant_bits(Scalar::F32, weights, shape);
         let rank = x.shape.len();
-        let of_table = |table: &Value| table.read(vec![Axis::dim(dim, taps.window as i64), Axis::dim(rank, 1)]);
+        let of_table = |table: &StridedValue| table.read(vec![Axis::dim(dim, taps.window as i64), Axis::dim(rank, 1)]);
         let along = |other: usize| match other == dim {
             true => Axis { table: Some(0), ..Axis::sum(Vec::new(), x.strides[dim]) },
             false => Axis::dim(other, x.stride(other)),
@@ -169,7 +175,7 @@ impl Steps {
     }
 
     /// The nearest levels, 0 to 255.
-    pub(crate) fn levels(&mut self, name: &str, x: &Value) -> Value {
+    pub(crate) fn levels(&mut self, name: &str, x: &StridedValue) -> StridedValue {
         let number = |value: f32| Expr::f32(value);
         let whole = Expr::Read(0).binary(Binary::Add, number(0.5)).unary(Unary::Floor);
         let kept = whole.binary(Binary::Max, number(0.0)).binary(Binary::Min, number(255.0));
@@ -177,7 +183,14 @@ impl Steps {
     }
 
     /// An image in a frame, from a row and a column on; the rest has a level.
-    pub(crate) fn put(&mut self, name: &str, image: &Value, frame: [usize; 2], first: [usize; 2], fill: u8) -> Value {
+    pub(crate) fn put(
+        &mut self,
+        name: &str,
+        image: &StridedValue,
+        frame: [usize; 2],
+        first: [usize; 2],
+        fill: u8,
+    ) -> StridedValue {
         let axis = |dim: usize| Axis {
             offset: if dim < 2 { -(first[dim] as i64) } else { 0 },
             limit: (dim < 2).then_some(image.shape[dim] as i64),
@@ -190,7 +203,7 @@ impl Steps {
     }
 
     /// Numbers that are the same in each call.
-    pub(crate) fn numbers(&mut self, name: &str, numbers: &[f32]) -> Value {
+    pub(crate) fn numbers(&mut self, name: &str, numbers: &[f32]) -> StridedValue {
         let bits = numbers.iter().map(|number| number.to_bits()).collect();
         let constant = self.lowering.constant_bits(Scalar::F32, bits, vec![numbers.len()]);
         self.lowering.copy(name, &constant)
@@ -198,7 +211,7 @@ impl Steps {
 
     /// Begins a program with an input of boxes, and their count behind them if that varies, and adds the chosen ones as its output, with
     /// their count behind them.
-    pub(crate) fn suppress(name: &str, rule: Suppression) -> Steps {
+    pub(crate) fn suppress(name: &str, rule: Suppression) -> ProgramSteps {
         let mut lowering = Lowering::default();
         let program = &mut lowering.program;
         let taken = rule.boxes * BOX + usize::from(rule.is_counted);
@@ -211,17 +224,17 @@ impl Steps {
             name: name.into(),
             dims: vec![given],
             fold: None,
-            reads: vec![Read { array: from, offset: 0, axes: Vec::new(), outside: Number::F32(0.0) }],
+            reads: vec![ArrayRead { array: from, offset: 0, axes: Vec::new(), outside: Number::F32(0.0) }],
             values: Vec::new(),
             write: Write { array, offset: 0, strides: vec![1] },
             fails: None,
             suppression: Some(rule),
         });
-        Steps { lowering }
+        ProgramSteps { lowering }
     }
 
     /// Adds an output whose elements are words.
-    pub(crate) fn output(&mut self, value: &Value) {
+    pub(crate) fn output(&mut self, value: &StridedValue) {
         let value = match self.lowering.program.arrays[value.array].source {
             Source::Computed if value.is_whole() => value.clone(),
             _ => self.lowering.copy("output", value),
@@ -230,7 +243,7 @@ impl Steps {
     }
 
     /// Adds an output of bytes: words of four elements each, and zeros at the end.
-    pub(crate) fn output_bytes(&mut self, value: &Value) {
+    pub(crate) fn output_bytes(&mut self, value: &StridedValue) {
         let value = match value.is_whole() {
             true => value.clone(),
             false => self.lowering.copy("output", value),
@@ -238,7 +251,7 @@ impl Steps {
         let len = value.len();
         let read = |byte: i64| {
             let at = Axis { offset: byte, limit: Some(len as i64), ..Axis::sum(vec![(0, 4)], 1) };
-            Value { shape: vec![len], strides: vec![1], ..value.clone() }.read(vec![at])
+            StridedValue { shape: vec![len], strides: vec![1], ..value.clone() }.read(vec![at])
         };
         let shifted = |byte: i32| {
             let by = Expr::Number(Number::I32(8 * byte));
@@ -262,6 +275,6 @@ impl Steps {
 }
 
 /// A tensor with one element, without dims.
-fn scalar_of(value: Value) -> Value {
-    Value { shape: Vec::new(), strides: Vec::new(), ..value }
+fn scalar_of(value: StridedValue) -> StridedValue {
+    StridedValue { shape: Vec::new(), strides: Vec::new(), ..value }
 }

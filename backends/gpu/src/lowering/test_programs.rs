@@ -3,7 +3,10 @@
 use super::model::Lowering;
 use super::test_cases::{TestCase, bytes, conv, matmul, operators, small_graphs, wide_integers};
 use super::value::row_major;
-use super::{Binary, Expr, Half, How, Number, Program, Scalar, Source, Steps, Suppression, Taps, Unary, Value, lower};
+use super::{
+    Binary, Expr, Half, How, Number, Program, ProgramSteps, Scalar, Source, StridedValue, Suppression, Taps, Unary,
+    lower,
+};
 use crate::test_models::graphs;
 
 /// The lengths around those of tiles.
@@ -30,18 +33,18 @@ pub(crate) fn programs() -> Vec<(String, Program)> {
 /// Programs of stock kinds.
 pub(crate) fn stock() -> Vec<(String, Program)> {
     let mut programs = Vec::new();
-    let mut add = |name: &str, steps: Steps| programs.push((name.to_string(), steps.program()));
-    let (mut steps, image) = Steps::new(&[6, 5, 3], true);
+    let mut add = |name: &str, steps: ProgramSteps| programs.push((name.to_string(), steps.program()));
+    let (mut steps, image) = ProgramSteps::new(&[6, 5, 3], true);
     let table: Vec<f32> = (0..256).map(|level| level as f32 / 255.0).collect();
-    let numbers = steps.look_up("look_up", &Steps::ordered(&image, &[2, 0, 1]), &table);
+    let numbers = steps.look_up("look_up", &ProgramSteps::ordered(&image, &[2, 0, 1]), &table);
     let normal = steps.normalize("normalize", &numbers, &[(0.5, 2.0), (0.25, 0.5), (0.0, 1.0)], 0);
     steps.output(&normal);
     add("numbers of an image", steps);
-    let (mut steps, image) = Steps::new(&[11, 13, 3], true);
-    steps.output_bytes(&Steps::part(&image, &[3, 2, 0], &[5, 7, 3]));
+    let (mut steps, image) = ProgramSteps::new(&[11, 13, 3], true);
+    steps.output_bytes(&ProgramSteps::part(&image, &[3, 2, 0], &[5, 7, 3]));
     add("a part of an image", steps);
     for (name, taps) in [("nearest", Taps::nearest as fn(usize, usize) -> Taps), ("linear", Taps::linear)] {
-        let (mut steps, image) = Steps::new(&[40, 60, 3], true);
+        let (mut steps, image) = ProgramSteps::new(&[40, 60, 3], true);
         let narrow = steps.scale("columns", &image, 1, &taps(60, 33));
         let small = steps.scale("rows", &narrow, 0, &taps(40, 17));
         let levels = steps.levels("levels", &small);
@@ -50,7 +53,7 @@ pub(crate) fn stock() -> Vec<(String, Program)> {
         add(&format!("an image in a frame, scaled to {name}"), steps);
     }
     for shape in [&[1000][..], &[4, 5]] {
-        let (mut steps, values) = Steps::new(shape, false);
+        let (mut steps, values) = ProgramSteps::new(shape, false);
         let found = steps.greatest("greatest", &values);
         let above = steps.at_least("at_least", &values, 0.25);
         found.iter().chain([&above]).for_each(|value| steps.output(value));
@@ -59,7 +62,7 @@ pub(crate) fn stock() -> Vec<(String, Program)> {
     for (boxes, is_counted, across_classes) in [(1, false, false), (40, true, false), (300, false, true)] {
         let rule = Suppression { boxes, is_counted, most: 25, iou: 0.4, across_classes };
         let name = format!("{rule:?}");
-        add(&name, Steps::suppress(&name, rule));
+        add(&name, ProgramSteps::suppress(&name, rule));
     }
     programs
 }
@@ -67,7 +70,7 @@ pub(crate) fn stock() -> Vec<(String, Program)> {
 /// A program that is being written, with inputs of one type.
 struct Begun {
     lowering: Lowering,
-    inputs: Vec<Value>,
+    inputs: Vec<StridedValue>,
 }
 
 impl Begun {
@@ -76,13 +79,13 @@ impl Begun {
         let input = |_| {
             let array = lowering.program.array(scalar, shape.iter().product(), Source::Input);
             lowering.program.inputs.push(array);
-            Value { array, scalar, shape: shape.to_vec(), offset: 0, strides: row_major(shape) }
+            StridedValue { array, scalar, shape: shape.to_vec(), offset: 0, strides: row_major(shape) }
         };
         let inputs = (0..inputs).map(input).collect();
         Begun { lowering, inputs }
     }
 
-    fn output(&mut self, value: Value) {
+    fn output(&mut self, value: StridedValue) {
         self.lowering.program.outputs.push((value.array, value.shape));
     }
 }
@@ -98,7 +101,7 @@ pub(crate) fn operations() -> Vec<(String, Program)> {
     let of = |scalar: Scalar, values: Vec<(Scalar, Expr)>| {
         let mut begun = Begun::new(scalar, &[PAIRS], 2);
         for (to, value) in values {
-            let inputs: Vec<&Value> = begun.inputs.iter().collect();
+            let inputs: Vec<&StridedValue> = begun.inputs.iter().collect();
             let value = begun.lowering.map(&format!("{value:?}"), to, &[PAIRS], &inputs, value);
             begun.output(value);
         }

@@ -1,10 +1,10 @@
 //! A tensor of the model while it is lowered: a view of an array.
 
-use super::kernel::{Axis, Number, Read, Scalar};
+use super::kernel::{ArrayRead, Axis, Number, Scalar};
 
 /// A tensor whose elements lie in an array at regular distances. Slices, transposed tensors and broadcasts are views too.
 #[derive(Clone, Debug)]
-pub(crate) struct Value {
+pub(crate) struct StridedValue {
     pub(super) array: usize,
     pub(super) scalar: Scalar,
     pub(crate) shape: Vec<usize>,
@@ -21,7 +21,7 @@ pub(super) fn row_major(shape: &[usize]) -> Vec<i64> {
     strides
 }
 
-impl Value {
+impl StridedValue {
     pub(super) fn len(&self) -> usize {
         self.shape.iter().product()
     }
@@ -39,14 +39,14 @@ impl Value {
     }
 
     /// Reads the element at the kernel's coordinates, whose last dims are those of the tensor.
-    pub(super) fn at(&self, rank: usize) -> Read {
+    pub(super) fn at(&self, rank: usize) -> ArrayRead {
         let first = rank - self.shape.len();
         let axes = (0..self.shape.len()).map(|dim| Axis::dim(first + dim, self.stride(dim))).collect();
         self.read(axes)
     }
 
-    pub(super) fn read(&self, axes: Vec<Axis>) -> Read {
+    pub(super) fn read(&self, axes: Vec<Axis>) -> ArrayRead {
         let axes = axes.into_iter().filter(|axis| axis.stride != 0 || !axis.is_linear()).collect();
-        Read { array: self.array, offset: self.offset, axes, outside: Number::zero(self.scalar) }
+        ArrayRead { array: self.array, offset: self.offset, axes, outside: Number::zero(self.scalar) }
     }
 }

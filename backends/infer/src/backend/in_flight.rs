@@ -182,7 +182,7 @@ enum ThreadTask {
 }
 
 /// A thread with a session, and its batch.
-struct Thread {
+struct SessionThread {
     /// Dropped to end the thread.
     tasks: Option<SyncSender<ThreadTask>>,
     handle: Option<JoinHandle<()>>,
@@ -192,7 +192,7 @@ struct Thread {
     is_under_way: bool,
 }
 
-impl Thread {
+impl SessionThread {
     /// Whether the call has finished or the thread is gone.
     fn has_finished(&mut self) -> bool {
         if self.here.is_some() || !self.is_under_way {
@@ -222,7 +222,7 @@ pub(crate) struct InFlightSession<P: Prepared> {
     prepared: Arc<P>,
     max_batch: usize,
     most: usize,
-    threads: Vec<Thread>,
+    threads: Vec<SessionThread>,
     /// The next ticket: the number of batches submitted.
     next: u64,
     about: Option<SessionMetadata>,
@@ -248,7 +248,7 @@ impl<P: Prepared> Drop for InFlightSession<P> {
 }
 
 impl<P: Prepared> InFlightSession<P> {
-    fn thread(&mut self, ticket: u64) -> Result<&mut Thread, BackendError> {
+    fn thread(&mut self, ticket: u64) -> Result<&mut SessionThread, BackendError> {
         let at = ticket % self.most.max(1) as u64;
         self.threads.get_mut(at as usize).ok_or_else(|| BackendError::Call("the session has no threads".into()))
     }
@@ -323,7 +323,7 @@ impl<P: Prepared> Session for InFlightSession<P> {
             let job = ThreadBatch::new(self.prepared.signature(), self.max_batch)?;
             self.carried = job.inputs.iter().chain(&job.outputs).map(|side| 8 * side.words.len() as u64).sum();
             let here = Some(job);
-            self.threads.push(Thread { tasks: Some(tasks), handle, done, here, is_under_way: false });
+            self.threads.push(SessionThread { tasks: Some(tasks), handle, done, here, is_under_way: false });
         }
         Ok(true)
     }
@@ -348,7 +348,7 @@ impl<P: Prepared> Session for InFlightSession<P> {
     }
 
     fn poll(&mut self, ticket: &Ticket) -> bool {
-        self.thread(ticket.0).map_or(true, Thread::has_finished)
+        self.thread(ticket.0).map_or(true, SessionThread::has_finished)
     }
 
     fn collect(&mut self, ticket: Ticket, outputs: &mut [BatchMut<'_>]) -> Result<(), BackendError> {
@@ -385,7 +385,7 @@ impl<P: Prepared> Session for InFlightSession<P> {
         for (name, value) in self
             .threads
             .iter()
-            .filter_map(Thread::figures)
+            .filter_map(SessionThread::figures)
             .flat_map(|figures| figures.iter().map(|(n, v)| (n.to_string(), v)).collect::<Vec<_>>())
         {
             let known = metrics.iter().find(|(known, _)| *known == name).map_or(f64::MIN, |(_, known)| known);

@@ -23,7 +23,7 @@ pub(crate) use self::plugin::plugin_for;
 use self::values::{give, value};
 pub use self::webgpu::OrtWebgpuRuntime;
 use crate::base::{BackendOptions, caught};
-use crate::cache::{self, Compiled, Found, Key};
+use crate::cache::{self, CacheKey, CacheLookup, Compiled};
 use crate::onnx::{
     Artifact, Call, DataFile, Deviation, Elem, Onnx, Op, Runner, Runtime, Take, aligns_fractional_corners,
     has_same_padding, with_left_out,
@@ -210,7 +210,7 @@ pub struct OrtRuntime {
     /// The cache folder.
     cache: Option<PathBuf>,
     /// The key of the optimized model in the cache.
-    key: Key,
+    key: CacheKey,
 }
 
 /// The optimized form of a model.
@@ -259,13 +259,13 @@ impl Runtime for OrtRuntime {
         let environment = environment(options)?;
         let version = Self::build(options);
         let sums = artifact.outline.files.values().map(String::as_str).collect::<Vec<_>>().join(" ");
-        let key = Key::of(&[&artifact.outline.sha256, &sums, Self::NAME, &version, "cpu"]);
+        let key = CacheKey::of(&[&artifact.outline.sha256, &sums, Self::NAME, &version, "cpu"]);
         let mut made = Made::default();
         let cache = options.cache.clone();
         match cache.as_deref().map(|folder| cache::read(folder, &key)) {
-            Some(Found::Entry(bytes)) => made.optimized = Some(bytes),
-            Some(Found::Damaged(why)) => made.compiled.warnings.push(format!("compiled again: {why}")),
-            Some(Found::Nothing) | None => {}
+            Some(CacheLookup::Entry(bytes)) => made.optimized = Some(bytes),
+            Some(CacheLookup::Damaged(why)) => made.compiled.warnings.push(format!("compiled again: {why}")),
+            Some(CacheLookup::Nothing) | None => {}
         }
         let model = with_left_out(artifact.bytes, &artifact.outline.ops);
         let data = data(artifact.data);

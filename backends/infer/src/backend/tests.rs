@@ -5,8 +5,8 @@ use crate::base::{BackendOptions, caught};
 use crate::onnx::test_models::{Io, external, field, floats, graphs, ints, model, model_of_opset};
 use crate::onnx::test_subgraphs::case_of;
 use crate::onnx::{
-    Artifact, Constant, ItemComparison, Loaded, ModelState, Onnx, OnnxLane, OnnxModel, OnnxPrepared, OnnxSession, Op,
-    Runtime, compare_items,
+    Artifact, ConstantInput, ItemComparison, Loaded, ModelState, Onnx, OnnxLane, OnnxModel, OnnxPrepared, OnnxSession,
+    Op, Runtime, compare_items,
 };
 use crate::verify::Tolerance;
 use limen::backend::{Backend, BackendError, BatchMut, BatchRef, Prepared, Session, TensorSpec};

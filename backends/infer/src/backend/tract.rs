@@ -7,8 +7,8 @@
 use crate::base::{BackendOptions, caught, elements, narrow};
 use crate::cache::Compiled;
 use crate::onnx::{
-    Artifact, Call, CallInput, Constant, DataFile, Deviation, Elem, Input, Length, Onnx, Op, Runner, Runtime, Take,
-    has_same_padding, with_corrections, with_left_out,
+    Artifact, Call, CallInput, ConstantInput, DataFile, Deviation, Elem, Input, Length, Onnx, Op, Runner, Runtime,
+    Take, has_same_padding, with_corrections, with_left_out,
 };
 use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
 use limen::files::memory_name;
@@ -27,7 +27,7 @@ mod operators;
 mod quantize;
 mod wide_sum;
 
-pub use self::quantize::Quantize;
+pub use self::quantize::QuantizeOperator;
 pub use self::wide_sum::WideSum;
 
 /// The backend `tract`.
@@ -60,7 +60,7 @@ struct Plans {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Given {
     shape: Vec<usize>,
-    constant: Option<Constant>,
+    constant: Option<ConstantInput>,
     elem: Elem,
 }
 

@@ -7,7 +7,7 @@ use limen::message::{DType, Element};
 use std::borrow::Cow;
 
 /// An element as a number. Integers above 2⁵³ lose their lowest bits.
-trait Number: Element {
+trait ElementNumber: Element {
     /// The range of an integer type; `None` for floating-point types, which round.
     const RANGE: Option<(f64, f64)>;
     fn into_f64(self) -> f64;
@@ -17,7 +17,7 @@ trait Number: Element {
 
 macro_rules! numbers {
     ($($t:ty: $range:expr),* $(,)?) => {
-        $(impl Number for $t {
+        $(impl ElementNumber for $t {
             const RANGE: Option<(f64, f64)> = $range;
             fn into_f64(self) -> f64 {
                 self as f64
@@ -36,7 +36,7 @@ integers!(i8, u8, i16, u16, i32, u32, i64, u64);
 
 macro_rules! halves {
     ($($t:ty),*) => {
-        $(impl Number for $t {
+        $(impl ElementNumber for $t {
             const RANGE: Option<(f64, f64)> = None;
             fn into_f64(self) -> f64 {
                 self.to_f64()
@@ -59,7 +59,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    fn of<T: Number>() -> Self {
+    fn of<T: ElementNumber>() -> Self {
         Access {
             // Read and written by value: the bytes may be unaligned.
             get: |bytes| bytemuck::pod_read_unaligned::<T>(bytes).into_f64(),

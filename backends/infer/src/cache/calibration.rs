@@ -1,7 +1,7 @@
 //! The time each backend takes for each model on this processor: measured once and kept beside the compiled models. From
 //! then on `backend: auto` ranks the backends by it.
 
-use super::entry::Key;
+use super::entry::CacheKey;
 use limen::files;
 use limen::node::Connected;
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ impl Measured {
 const MAX_BYTES: u64 = 16 << 20;
 
 fn name() -> String {
-    format!("{}.json", Key::of(&["calibration"]).name())
+    format!("{}.json", CacheKey::of(&["calibration"]).name())
 }
 
 fn path(folder: &Path) -> PathBuf {

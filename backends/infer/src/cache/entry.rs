@@ -23,12 +23,12 @@ pub(crate) const MAX_BYTES: u64 = 4 << 30;
 
 /// The name and the extension of an entry's file: a hash of what the entry was made from, and the type of its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Key(String, &'static str);
+pub struct CacheKey(String, &'static str);
 
-impl Key {
+impl CacheKey {
     /// The key of a compiled model, from everything it depends on, in order.
     pub fn of(parts: &[&str]) -> Self {
-        Key::made_by(env!("CARGO_PKG_VERSION"), processor(), parts)
+        CacheKey::made_by(env!("CARGO_PKG_VERSION"), processor(), parts)
     }
 
     fn made_by(version: &str, processor: &str, parts: &[&str]) -> Self {
@@ -37,22 +37,22 @@ impl Key {
             // With lengths, so that different lists of parts never give the same text.
             all.push_str(&format!("{} {part}\n", part.len()));
         }
-        Key(sha256(all.as_bytes()), "limen")
+        CacheKey(sha256(all.as_bytes()), "limen")
     }
 
     /// The key of a trial's result.
     pub(crate) fn of_trial(parts: &[&str]) -> Self {
-        Key(Key::of(parts).0, "trial")
+        CacheKey(CacheKey::of(parts).0, "trial")
     }
 
     /// The key of pipelines that a driver compiled.
     pub fn of_pipelines(parts: &[&str]) -> Self {
-        Key(Key::of(parts).0, "pipelines")
+        CacheKey(CacheKey::of(parts).0, "pipelines")
     }
 
     /// The key of kernels that NVIDIA's compiler made.
     pub fn of_cubin(parts: &[&str]) -> Self {
-        Key(Key::of(parts).0, "cubin")
+        CacheKey(CacheKey::of(parts).0, "cubin")
     }
 
     /// Returns the key as a file name without extension.
@@ -99,7 +99,7 @@ fn processors_in(cpuinfo: &str) -> String {
 
 /// The result of a look-up.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum CacheLookup {
     /// The payload of the entry.
     Entry(Vec<u8>),
     /// There is no entry.
@@ -108,21 +108,21 @@ pub(crate) enum Found {
     Damaged(String),
 }
 
-pub(crate) fn read(folder: &Path, key: &Key) -> Found {
+pub(crate) fn read(folder: &Path, key: &CacheKey) -> CacheLookup {
     let path = key.path(folder);
     let bytes = match files::read(&path, MAX_BYTES) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Found::Nothing,
-        Err(error) => return Found::Damaged(format!("{}: {error}", path.display())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return CacheLookup::Nothing,
+        Err(error) => return CacheLookup::Damaged(format!("{}: {error}", path.display())),
     };
     match payload(&bytes, key) {
-        Ok(payload) => Found::Entry(payload.to_vec()),
-        Err(why) => Found::Damaged(format!("{}: {why}", path.display())),
+        Ok(payload) => CacheLookup::Entry(payload.to_vec()),
+        Err(why) => CacheLookup::Damaged(format!("{}: {why}", path.display())),
     }
 }
 
 /// Returns the payload of an entry.
-fn payload<'a>(bytes: &'a [u8], key: &Key) -> Result<&'a [u8], &'static str> {
+fn payload<'a>(bytes: &'a [u8], key: &CacheKey) -> Result<&'a [u8], &'static str> {
     let mut lines = bytes.splitn(4, |byte| *byte == b'\n');
     let mut line = || lines.next().unwrap_or_default();
     let (magic, made_for, sum, payload) = (line(), line(), line(), line());
@@ -150,7 +150,7 @@ pub enum Kept {
 }
 
 /// Reads an entry that only the user of this process can have written.
-pub fn read_private(folder: &Path, key: &Key) -> Kept {
+pub fn read_private(folder: &Path, key: &CacheKey) -> Kept {
     let path = key.path(folder);
     let bytes = match PrivateBytes::read(&path, MAX_BYTES) {
         Ok(bytes) => bytes,
@@ -170,7 +170,7 @@ pub fn read_private(folder: &Path, key: &Key) -> Kept {
 ///
 /// # Errors
 /// The system's error.
-pub fn write_private(folder: &Path, key: &Key, payload: &[u8]) -> std::io::Result<()> {
+pub fn write_private(folder: &Path, key: &CacheKey, payload: &[u8]) -> std::io::Result<()> {
     write_with(folder, key, payload, |file| file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600)))
 }
 
@@ -178,13 +178,13 @@ pub fn write_private(folder: &Path, key: &Key, payload: &[u8]) -> std::io::Resul
 ///
 /// # Errors
 /// The system's error.
-pub(crate) fn write(folder: &Path, key: &Key, payload: &[u8]) -> std::io::Result<()> {
+pub(crate) fn write(folder: &Path, key: &CacheKey, payload: &[u8]) -> std::io::Result<()> {
     write_with(folder, key, payload, |_| Ok(()))
 }
 
 fn write_with(
     folder: &Path,
-    key: &Key,
+    key: &CacheKey,
     payload: &[u8],
     begin: impl FnOnce(&fs::File) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_key_changes_with_each_of_its_parts() {
-        let key = |version, processor, parts: &[&str]| Key::made_by(version, processor, parts);
+        let key = |version, processor, parts: &[&str]| CacheKey::made_by(version, processor, parts);
         let usual = key("0.1.0", "x86_64", &["model", "ort", "build 1"]);
         assert_eq!(usual, key("0.1.0", "x86_64", &["model", "ort", "build 1"]));
         for other in [
@@ -289,12 +289,12 @@ mod tests {
     fn an_entry_is_read_back_and_a_damaged_one_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
-        let (key, other) = (Key::of(&["model", "ort"]), Key::of(&["mode", "lort"]));
+        let (key, other) = (CacheKey::of(&["model", "ort"]), CacheKey::of(&["mode", "lort"]));
         assert_ne!(key, other);
-        assert_eq!(read(folder, &key), Found::Nothing);
+        assert_eq!(read(folder, &key), CacheLookup::Nothing);
         let payload = b"any\nbytes\n\0";
         write(folder, &key, payload).unwrap();
-        assert_eq!(read(folder, &key), Found::Entry(payload.to_vec()));
+        assert_eq!(read(folder, &key), CacheLookup::Entry(payload.to_vec()));
         write(folder, &key, payload).unwrap();
         let names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(names, [key.path(folder)], "nothing is left beside it");
@@ -302,19 +302,19 @@ mod tests {
         let whole = fs::read(key.path(folder)).unwrap();
         for cut in 0..whole.len() {
             fs::write(key.path(folder), &whole[..cut]).unwrap();
-            assert!(matches!(read(folder, &key), Found::Damaged(_)), "{cut}");
+            assert!(matches!(read(folder, &key), CacheLookup::Damaged(_)), "{cut}");
         }
         for at in 0..whole.len() {
             let mut changed = whole.clone();
             changed[at] ^= 1;
             fs::write(key.path(folder), &changed).unwrap();
-            assert!(matches!(read(folder, &key), Found::Damaged(_)), "{at}");
+            assert!(matches!(read(folder, &key), CacheLookup::Damaged(_)), "{at}");
         }
         let room = room(&folder.join("made/now")).unwrap();
         assert!(room.is_file());
         assert!(super::room(&room).is_err(), "a file is not a folder");
         fs::write(other.path(folder), &whole).unwrap();
-        let Found::Damaged(why) = read(folder, &other) else { panic!("the entry of another key was accepted") };
+        let CacheLookup::Damaged(why) = read(folder, &other) else { panic!("the entry of another key was accepted") };
         assert!(why.ends_with("was made from something else"), "{why}");
     }
 }

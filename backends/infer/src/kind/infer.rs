@@ -4,8 +4,8 @@
 
 use crate::backend::Mock;
 use crate::base::BackendOptions;
-use crate::plan::{Config, Guard, Load, MOCK, Runtimes, check_node, infer_plan};
-use crate::steps::Steps;
+use crate::plan::{Guard, InferConfig, Load, MOCK, Runtimes, check_node, infer_plan};
+use crate::steps::TrialSteps;
 use crate::trial;
 use limen::backend::{Backend, Prepared};
 use limen::infer::{DeviceSide, DeviceUse, InferPlan};
@@ -36,7 +36,7 @@ impl limen::infer::Infer for InferKind {
             (MOCK, _) => match config.mock.clone().map(Mock::prepare) {
                 Some(Ok(prepared)) => {
                     let least = prepared.least();
-                    let (case, steps) = (recorded.case.as_ref(), Steps::default());
+                    let (case, steps) = (recorded.case.as_ref(), TrialSteps::default());
                     check_node(&config, prepared.signature(), None, case)
                         .and_then(|()| infer_plan::<Mock>(&config, prepared, case, &steps))
                         .map(|plan| plan.takes(least))

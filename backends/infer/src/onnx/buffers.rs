@@ -6,9 +6,9 @@ use limen::backend::{BackendError, BatchMut, BatchRef, TensorSpec};
 use limen::message::Dim;
 
 /// Buffers for the inputs or outputs of a model.
-pub(super) struct Buffers(pub(super) Vec<Buffer>);
+pub(super) struct ModelBuffers(pub(super) Vec<ModelBuffer>);
 
-pub(super) struct Buffer {
+pub(super) struct ModelBuffer {
     pub(super) spec: TensorSpec,
     /// The shape of one item; after a call, that of its item if lengths vary.
     pub(super) shape: Vec<usize>,
@@ -20,7 +20,7 @@ pub(super) struct Buffer {
     pub(super) words: Vec<u64>,
 }
 
-impl Buffer {
+impl ModelBuffer {
     pub(super) fn batch(&self, batch: usize) -> BatchRef<'_> {
         let item = if self.varies { self.item_bytes_now() } else { self.item_bytes };
         let bytes = &bytemuck::cast_slice(&self.words)[..item * batch];
@@ -50,16 +50,16 @@ impl Buffer {
     }
 }
 
-impl Buffers {
+impl ModelBuffers {
     pub(super) fn new(specs: &[TensorSpec], max_batch: usize) -> Self {
         let buffer = |spec: &TensorSpec| {
             let shape: Vec<usize> = spec.shape.iter().map(|dim| dim.max().unwrap_or(0)).collect();
             let item_bytes = shape.iter().product::<usize>() * spec.dtype.size();
             let words = vec![0; (item_bytes * max_batch).div_ceil(8)];
             let varies = spec.shape.iter().any(|dim| matches!(dim, Dim::AtMost(_)));
-            Buffer { spec: spec.clone(), bounds: shape.clone(), shape, varies, item_bytes, words }
+            ModelBuffer { spec: spec.clone(), bounds: shape.clone(), shape, varies, item_bytes, words }
         };
-        Buffers(specs.iter().map(buffer).collect())
+        ModelBuffers(specs.iter().map(buffer).collect())
     }
 
     pub(super) fn run(

@@ -1,6 +1,6 @@
 //! Compares the outputs of two backends for the same inputs.
 
-use super::buffers::Buffers;
+use super::buffers::ModelBuffers;
 use super::lane::OnnxLane;
 use super::reference::AnySession;
 use crate::base::Access;
@@ -92,8 +92,8 @@ pub(crate) fn compare(
     tolerance: Tolerance,
 ) -> Result<Compared, BackendError> {
     let mut next = random(0);
-    let mut inputs = Buffers::new(&signature.inputs, 1);
-    let mut outputs = [Buffers::new(&signature.outputs, 1), Buffers::new(&signature.outputs, 1)];
+    let mut inputs = ModelBuffers::new(&signature.inputs, 1);
+    let mut outputs = [ModelBuffers::new(&signature.outputs, 1), ModelBuffers::new(&signature.outputs, 1)];
     let mut lanes = [[OnnxLane::default()], [OnnxLane::default()]];
     let mut found = vec![Difference::default(); signature.outputs.len()];
     let mut times = [Vec::new(), Vec::new()];

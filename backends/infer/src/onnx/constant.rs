@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 
 /// The value of an input that is the same in every call. Such an input is not a port.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Constant {
+pub struct ConstantInput {
     /// Its shape: that of one item.
     pub shape: Vec<usize>,
     /// Its numbers, in row-major order.
     pub values: Vec<f64>,
 }
 
-impl Constant {
+impl ConstantInput {
     /// Checks that a model has an input that can hold this value.
     ///
     /// # Errors
@@ -60,4 +60,4 @@ impl Constant {
 }
 
 /// Constants by port name.
-pub(crate) type Constants = BTreeMap<String, Constant>;
+pub(crate) type Constants = BTreeMap<String, ConstantInput>;

@@ -68,7 +68,7 @@ impl Input {
         format!("{}[{}]", self.elem.dtype(), dims.join(","))
     }
 
-    pub(super) fn read(value: &wire::Value) -> Result<Input, String> {
+    pub(super) fn read(value: &wire::ValueInfo) -> Result<Input, String> {
         let port = port_name(&value.name);
         let unsupported = |why: String| Err(format!("input `{port}` {why}"));
         let tensor = match &value.kind {

@@ -1,7 +1,7 @@
 //! Compares items alone with items that share a call. The first dim of a model can be symbolic and yet not be a batch, such as the
 //! steps of a sequence: the items of a call then change each other's numbers.
 
-use super::buffers::Buffers;
+use super::buffers::ModelBuffers;
 use super::compare::{Difference, random};
 use super::elem::Elem;
 use super::lane::OnnxLane;
@@ -32,7 +32,7 @@ pub(crate) enum ItemComparison {
 
 /// The numbers of items that may change those beside them although smaller ones do not.
 #[derive(Clone, Copy)]
-enum Edge {
+enum EdgeItems {
     Small,
     Positive,
     Negative,
@@ -41,22 +41,22 @@ enum Edge {
 }
 
 /// What is tried beside an item. NaN comes last: some models fail with it.
-const OTHERS: [Edge; 4] = [Edge::Positive, Edge::Negative, Edge::Mixed, Edge::NotANumber];
+const OTHERS: [EdgeItems; 4] = [EdgeItems::Positive, EdgeItems::Negative, EdgeItems::Mixed, EdgeItems::NotANumber];
 /// The items whose numbers must stay.
-const KEPT: [Edge; 2] = [Edge::Small, Edge::Mixed];
-/// The magnitudes of [`Edge::Mixed`], in turns.
+const KEPT: [EdgeItems; 2] = [EdgeItems::Small, EdgeItems::Mixed];
+/// The magnitudes of [`EdgeItems::Mixed`], in turns.
 const MAGNITUDES: [f64; 8] = [1e3, -1e3, 30.0, -30.0, 1e-3, -1e6, 1e6, -1e-3];
 /// More than this may be a length or a number of steps.
 const LARGEST_INTEGER: f64 = 1e3;
 
-impl Edge {
+impl EdgeItems {
     fn name(self) -> &'static str {
         match self {
-            Edge::Small => "small numbers",
-            Edge::Positive => "large numbers",
-            Edge::Negative => "large negative numbers",
-            Edge::Mixed => "small and large numbers",
-            Edge::NotANumber => "NaN",
+            EdgeItems::Small => "small numbers",
+            EdgeItems::Positive => "large numbers",
+            EdgeItems::Negative => "large negative numbers",
+            EdgeItems::Mixed => "small and large numbers",
+            EdgeItems::NotANumber => "NaN",
         }
     }
 
@@ -64,18 +64,18 @@ impl Edge {
     fn number(self, at: usize, drawn: f64) -> f64 {
         let large = || 10f64.powf(2.0 + 6.0 * drawn);
         match self {
-            Edge::Small => drawn * 2.0 - 1.0,
-            Edge::Positive => large(),
-            Edge::Negative => -large(),
-            Edge::Mixed => MAGNITUDES[at % MAGNITUDES.len()] * (0.5 + drawn),
-            Edge::NotANumber => f64::NAN,
+            EdgeItems::Small => drawn * 2.0 - 1.0,
+            EdgeItems::Positive => large(),
+            EdgeItems::Negative => -large(),
+            EdgeItems::Mixed => MAGNITUDES[at % MAGNITUDES.len()] * (0.5 + drawn),
+            EdgeItems::NotANumber => f64::NAN,
         }
     }
 }
 
 /// The source of the numbers of an item.
 #[derive(Clone, Copy)]
-enum Draw<'a> {
+enum ItemNumbers<'a> {
     /// Recorded items. A single one is followed by its numbers in reverse order.
     Recorded(&'a Case),
     /// Random floats of either sign, of which every other item has greater ones, and integers 0 and 1.
@@ -83,17 +83,17 @@ enum Draw<'a> {
     /// Random floats from 0 to 1, and one integer.
     Positive(f64),
     /// Numbers of one kind. Integers are 0 and 1 unless they are drawn, too.
-    Edge { edge: Edge, draws_integers: bool },
+    Edge { edge: EdgeItems, draws_integers: bool },
 }
 
-impl Draw<'_> {
+impl ItemNumbers<'_> {
     /// Returns `len` numbers of an item for an input.
     fn numbers(self, item: usize, input: usize, port: &str, dtype: DType, len: usize) -> Vec<f64> {
         let is_float = !Access::for_dtype(dtype).holds_only_whole();
         let next = random((1 + item * 64 + input) as u64);
         let drawn = std::iter::repeat_with(next).take(len);
         match self {
-            Draw::Recorded(case) => {
+            ItemNumbers::Recorded(case) => {
                 match (case.item(port, item, len), case.item(port, 0, len), case.item(port, 1, len)) {
                     (Some(numbers), ..) => numbers,
                     (None, Some(only), None) if item % 2 == 1 => only.into_iter().rev().collect(),
@@ -102,19 +102,19 @@ impl Draw<'_> {
                     (None, None, _) => vec![0.0; len],
                 }
             }
-            Draw::Signed if is_float => {
+            ItemNumbers::Signed if is_float => {
                 let largest = if item % 2 == 1 { 4.0 } else { 1.0 };
                 drawn.map(|number| (number * 2.0 - 1.0) * largest).collect()
             }
-            Draw::Signed => drawn.map(f64::round).collect(),
-            Draw::Positive(_) if is_float => drawn.collect(),
-            Draw::Positive(integer) => vec![integer; len],
-            Draw::Edge { edge, draws_integers } if is_float || draws_integers => {
+            ItemNumbers::Signed => drawn.map(f64::round).collect(),
+            ItemNumbers::Positive(_) if is_float => drawn.collect(),
+            ItemNumbers::Positive(integer) => vec![integer; len],
+            ItemNumbers::Edge { edge, draws_integers } if is_float || draws_integers => {
                 let bound = if is_float || dtype.size() < 4 { f64::INFINITY } else { LARGEST_INTEGER };
                 let numbers = drawn.enumerate().map(|(at, drawn)| edge.number(item + at, drawn));
                 numbers.map(|number| number.clamp(-bound, bound)).collect()
             }
-            Draw::Edge { .. } => drawn.map(f64::round).collect(),
+            ItemNumbers::Edge { .. } => drawn.map(f64::round).collect(),
         }
     }
 }
@@ -126,8 +126,8 @@ pub(crate) fn compare_items<R: Runtime>(
     recorded: Option<&Case>,
 ) -> ItemComparison {
     let mut why = None;
-    let drawn = [Draw::Signed, Draw::Positive(0.0), Draw::Positive(1.0)];
-    for draw in recorded.map(Draw::Recorded).into_iter().chain(drawn) {
+    let drawn = [ItemNumbers::Signed, ItemNumbers::Positive(0.0), ItemNumbers::Positive(1.0)];
+    for draw in recorded.map(ItemNumbers::Recorded).into_iter().chain(drawn) {
         match caught(|| compare_drawn(prepared, max, draw)).and_then(|found| found) {
             Ok(ItemComparison::Same) => return compare_edges(prepared, max),
             Ok(found) => return found,
@@ -169,27 +169,27 @@ fn changed_by_edges<R: Runtime>(
         let is_kept = |at: usize| at % 2 == kept;
         let count = (0..size).filter(|at| is_kept(*at)).count();
         for shift in 0..KEPT.len().div_ceil(count) {
-            let items = |others: &[Edge]| -> Vec<_> {
+            let items = |others: &[EdgeItems]| -> Vec<_> {
                 let edge = |at: usize| match is_kept(at) {
                     true => KEPT[(at / 2 + shift) % KEPT.len()],
                     false => others[at / 2 % others.len()],
                 };
-                (0..size).map(|at| (Draw::Edge { edge: edge(at), draws_integers }, at)).collect()
+                (0..size).map(|at| (ItemNumbers::Edge { edge: edge(at), draws_integers }, at)).collect()
             };
-            let mut call = |others: &[Edge]| calls.call(&mut session, &items(others)).map_err(failed);
-            let before = call(&[Edge::Small])?;
+            let mut call = |others: &[EdgeItems]| calls.call(&mut session, &items(others)).map_err(failed);
+            let before = call(&[EdgeItems::Small])?;
             // Some kernels take a slower way for several numbers if one of them is large, and round otherwise.
             let tolerances = |at| calls.tolerances(prepared.outline(), std::slice::from_ref(&before), (at, size));
             let (numbers, nan) = OTHERS.split_at(OTHERS.len() - 1);
             for others in numbers.chunks(size - count).chain([nan]) {
                 let changed = call(others)?;
-                let difference = |got: &[Buffers]| {
+                let difference = |got: &[ModelBuffers]| {
                     (0..size)
                         .filter(|at| is_kept(*at))
                         .find_map(|at| difference((got, at, size), (&before, at, size), &tolerances(at)))
                 };
                 let Some(found) = difference(&changed) else { continue };
-                if difference(&call(&[Edge::Small])?).is_some() {
+                if difference(&call(&[EdgeItems::Small])?).is_some() {
                     return Err(NOT_REPEATABLE.into());
                 }
                 let names: Vec<&str> = others.iter().map(|edge| edge.name()).collect();
@@ -202,14 +202,18 @@ fn changed_by_edges<R: Runtime>(
 
 /// Returns how many items the largest call has that is compared.
 fn largest_call(signature: &Signature, max: usize) -> usize {
-    let bytes = |specs| Buffers::new(specs, 1).0.iter().map(|buffer| buffer.item_bytes).sum::<usize>();
+    let bytes = |specs| ModelBuffers::new(specs, 1).0.iter().map(|buffer| buffer.item_bytes).sum::<usize>();
     let bytes = bytes(&signature.inputs) + bytes(&signature.outputs);
     (MAX_MEASURED_BYTES / bytes.max(1)).clamp(2, max.max(2))
 }
 
 /// # Errors
 /// Why these items show nothing.
-fn compare_drawn<R: Runtime>(prepared: &OnnxPrepared<R>, max: usize, draw: Draw<'_>) -> Result<ItemComparison, String> {
+fn compare_drawn<R: Runtime>(
+    prepared: &OnnxPrepared<R>,
+    max: usize,
+    draw: ItemNumbers<'_>,
+) -> Result<ItemComparison, String> {
     let signature = prepared.signature();
     let buckets = prepared.buckets(max);
     let most = largest_call(signature, max);
@@ -221,7 +225,7 @@ fn compare_drawn<R: Runtime>(prepared: &OnnxPrepared<R>, max: usize, draw: Draw<
     let calls = ItemCalls { signature, steps };
 
     let mut one = session(1)?;
-    let mut alone: Vec<Vec<Buffers>> = Vec::new();
+    let mut alone: Vec<Vec<ModelBuffers>> = Vec::new();
     while alone.len() < ITEMS && !calls.differ(&alone) {
         alone.push(calls.call(&mut one, &[(draw, alone.len())]).map_err(failed)?);
     }
@@ -261,8 +265,8 @@ fn item_of(batch: BatchRef<'_>, at: usize, size: usize) -> BatchRef<'_> {
 
 /// Returns how an item of one call differs from an item of another one, each with its position and the size of its call.
 fn difference(
-    (got, at, size): (&[Buffers], usize, usize),
-    (expected, other, other_size): (&[Buffers], usize, usize),
+    (got, at, size): (&[ModelBuffers], usize, usize),
+    (expected, other, other_size): (&[ModelBuffers], usize, usize),
     tolerances: &[Tolerance],
 ) -> Option<String> {
     for (got, expected) in std::iter::zip(got, expected) {
@@ -293,11 +297,15 @@ struct ItemCalls<'a> {
 impl ItemCalls<'_> {
     /// Makes a call with these items in order; with states one more, in which each stream gets the next item. Returns the outputs of
     /// each call.
-    fn call(&self, session: &mut AnySession, items: &[(Draw<'_>, usize)]) -> Result<Vec<Buffers>, BackendError> {
+    fn call(
+        &self,
+        session: &mut AnySession,
+        items: &[(ItemNumbers<'_>, usize)],
+    ) -> Result<Vec<ModelBuffers>, BackendError> {
         let size = items.len();
         let mut lanes = vec![OnnxLane::default(); size];
         let call = |step: usize| {
-            let mut inputs = Buffers::new(&self.signature.inputs, size);
+            let mut inputs = ModelBuffers::new(&self.signature.inputs, size);
             for (at, input) in inputs.0.iter_mut().enumerate() {
                 let (dtype, bytes, port) = (input.spec.dtype, input.item_bytes, input.spec.name.clone());
                 let room: &mut [u8] = bytemuck::cast_slice_mut(&mut input.words);
@@ -307,7 +315,7 @@ impl ItemCalls<'_> {
                 }
             }
             let given: Vec<BatchRef<'_>> = inputs.batches(size).collect();
-            let mut outputs = Buffers::new(&self.signature.outputs, size);
+            let mut outputs = ModelBuffers::new(&self.signature.outputs, size);
             outputs.run(session, size, &given, &mut lanes)?;
             Ok(outputs)
         };
@@ -315,13 +323,13 @@ impl ItemCalls<'_> {
     }
 
     /// Whether two of the items have different numbers in an output.
-    fn differ(&self, alone: &[Vec<Buffers>]) -> bool {
+    fn differ(&self, alone: &[Vec<ModelBuffers>]) -> bool {
         let differs = |(a, b): (BatchRef<'_>, BatchRef<'_>)| {
             let access = Access::for_dtype(a.dtype);
             std::iter::zip(access.values(a.bytes), access.values(b.bytes))
                 .any(|(a, b)| a.is_finite() && b.is_finite() && a != b)
         };
-        let outputs = |item: &Vec<Buffers>, other: &Vec<Buffers>| {
+        let outputs = |item: &Vec<ModelBuffers>, other: &Vec<ModelBuffers>| {
             std::iter::zip(item, other).any(|(a, b)| std::iter::zip(a.batches(1), b.batches(1)).any(differs))
         };
         alone.split_last().is_some_and(|(last, before)| before.iter().any(|other| outputs(last, other)))
@@ -332,7 +340,7 @@ impl ItemCalls<'_> {
     fn tolerances(
         &self,
         outline: &Outline,
-        calls: &[Vec<Buffers>],
+        calls: &[Vec<ModelBuffers>],
         (position, size): (usize, usize),
     ) -> Vec<Tolerance> {
         let is_coarse = is_coarse(outline);

@@ -3,7 +3,7 @@
 use super::data_file::DataFile;
 use super::node::{graphs_of, name_of, order};
 use super::node_shapes::keeps_shape;
-use super::shapes::{Extent, Lengths, MAX_NUMBERS, Scope};
+use super::shapes::{Extent, Lengths, MAX_NUMBERS, ShapeScope};
 use super::wire;
 use prost::bytes::Bytes;
 use std::collections::{HashMap, HashSet};
@@ -75,7 +75,7 @@ pub(super) fn decided_by_values<'a>(
     let inputs = inputs.filter(|name| !weights.contains(name) && !constants.contains(name));
     let mut found = Dependences { outer: None, known: inputs.map(|name| (name, varying)).collect() };
     found.read(graph);
-    let decided = |output: &'a wire::Value| Some((output.name.as_str(), found.of(&output.name).decided_by?));
+    let decided = |output: &'a wire::ValueInfo| Some((output.name.as_str(), found.of(&output.name).decided_by?));
     graph.outputs.iter().filter_map(decided).collect()
 }
 
@@ -201,7 +201,7 @@ pub(super) struct ValueLengths {
 
 impl ValueShaped {
     pub(super) fn new(graph: &wire::Graph, data: &[DataFile]) -> Self {
-        ValueShaped(reduced(graph, &Scope::new(data)))
+        ValueShaped(reduced(graph, &ShapeScope::new(data)))
     }
 
     /// Returns the outputs that have lengths which depend on values. `symbols` has the greatest lengths of declared dims.
@@ -213,7 +213,7 @@ impl ValueShaped {
         let ValueShaped(graph) = self;
         let constants = inputs.iter().filter(|input| input.constant.is_some()).map(|input| input.name).collect();
         let decided = decided_by_values(graph, &constants);
-        let mut scope = Scope::new(&[]);
+        let mut scope = ShapeScope::new(&[]);
         for value in &graph.value_info {
             let shape = value.kind.as_ref().and_then(|kind| kind.tensor.as_ref()?.shape.as_ref());
             let length = |dim: &wire::Dimension| match (dim.length, &dim.symbol) {
@@ -242,7 +242,7 @@ impl ValueShaped {
 /// The longest text of an attribute that is kept: the equation of an `Einsum`.
 const MAX_TEXT: usize = 256;
 
-fn reduced(graph: &wire::Graph, scope: &Scope<'_>) -> wire::Graph {
+fn reduced(graph: &wire::Graph, scope: &ShapeScope<'_>) -> wire::Graph {
     let node = |node: &wire::Node| wire::Node {
         inputs: node.inputs.clone(),
         outputs: node.outputs.clone(),
@@ -261,7 +261,7 @@ fn reduced(graph: &wire::Graph, scope: &Scope<'_>) -> wire::Graph {
     }
 }
 
-fn reduced_attribute(attribute: &wire::Attribute, scope: &Scope<'_>) -> wire::Attribute {
+fn reduced_attribute(attribute: &wire::Attribute, scope: &ShapeScope<'_>) -> wire::Attribute {
     let wire::Attribute { name, text, tensor, graph, floats, ints, graphs, .. } = attribute;
     wire::Attribute {
         name: name.clone(),
@@ -279,7 +279,7 @@ fn reduced_attribute(attribute: &wire::Attribute, scope: &Scope<'_>) -> wire::At
     }
 }
 
-fn reduced_tensor(tensor: &wire::Tensor, scope: &Scope<'_>) -> wire::Tensor {
+fn reduced_tensor(tensor: &wire::Tensor, scope: &ShapeScope<'_>) -> wire::Tensor {
     let doubles = scope.numbers_in(tensor).unwrap_or_default();
     wire::Tensor { name: tensor.name.clone(), dims: tensor.dims.clone(), elem: 11, doubles, ..wire::Tensor::default() }
 }

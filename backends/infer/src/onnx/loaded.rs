@@ -19,12 +19,12 @@ pub(crate) struct Loaded<R> {
     pub(super) runtime: R,
 }
 
-type Shared = Weak<dyn Any + Send + Sync>;
+type SharedModel = Weak<dyn Any + Send + Sync>;
 
 /// The identity of a loaded model: its path, the checksums of all its files, whether it has a batch, and the backend's options.
-type Key = (PathBuf, String, BTreeMap<String, String>, bool, BackendOptions);
+type ModelKey = (PathBuf, String, BTreeMap<String, String>, bool, BackendOptions);
 
-fn key(artifact: &Artifact, options: &BackendOptions) -> Key {
+fn key(artifact: &Artifact, options: &BackendOptions) -> ModelKey {
     let Artifact { folder, file, outline, .. } = artifact;
     let path = limen::files::real_path(&folder.join(file));
     let options = BackendOptions { calibrate: false, ..options.clone() };
@@ -33,7 +33,7 @@ fn key(artifact: &Artifact, options: &BackendOptions) -> Key {
 
 /// Models in use, by runtime and file, so that nodes with the same file share its weights. Weak references: a model is dropped with
 /// its last node.
-static IN_USE: Mutex<Vec<(&str, Key, Shared)>> = Mutex::new(Vec::new());
+static IN_USE: Mutex<Vec<(&str, ModelKey, SharedModel)>> = Mutex::new(Vec::new());
 
 impl<R: Runtime> Loaded<R> {
     /// Loads a model, or returns the one that another node has loaded with the same key.

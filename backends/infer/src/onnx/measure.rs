@@ -1,6 +1,6 @@
 //! Measures the time of a model's calls.
 
-use super::buffers::Buffers;
+use super::buffers::ModelBuffers;
 use super::lane::OnnxLane;
 use super::reference::AnySession;
 use crate::base::Access;
@@ -30,19 +30,19 @@ fn measure_batch(
     batch: usize,
     time: Duration,
 ) -> Result<u64, BackendError> {
-    let bytes = |specs: &[TensorSpec]| Buffers::new(specs, 1).0.iter().map(|b| b.item_bytes).sum::<usize>();
+    let bytes = |specs: &[TensorSpec]| ModelBuffers::new(specs, 1).0.iter().map(|b| b.item_bytes).sum::<usize>();
     let bytes = (bytes(&signature.inputs) + bytes(&signature.outputs)).saturating_mul(batch);
     if bytes > MAX_MEASURED_BYTES {
         let why = format!("{batch} items are too large to be measured: {}", show_bytes(bytes as u64));
         return Err(BackendError::Call(why));
     }
-    let mut inputs = Buffers::new(&signature.inputs, batch);
+    let mut inputs = ModelBuffers::new(&signature.inputs, batch);
     inputs.0.iter_mut().for_each(|input| {
         let access = Access::for_dtype(input.spec.dtype);
         let values = (0..).map(|at| f64::from(at % 5) / 4.0);
         access.write(values, bytemuck::cast_slice_mut(&mut input.words));
     });
-    let mut outputs = Buffers::new(&signature.outputs, batch);
+    let mut outputs = ModelBuffers::new(&signature.outputs, batch);
     let mut lanes = vec![OnnxLane::default(); batch];
     let given: Vec<BatchRef<'_>> = inputs.batches(batch).collect();
     let mut times = Vec::new();

@@ -1,6 +1,6 @@
 //! Bounds of the shape that a node gives its outputs.
 
-use super::shapes::{Extent, Lengths, MAX_NUMBERS, Scope, elements, length, most_elements};
+use super::shapes::{Extent, Lengths, MAX_NUMBERS, ShapeScope, elements, length, most_elements};
 use super::wire;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -34,7 +34,7 @@ fn broadcast<'s>(shapes: impl Iterator<Item = &'s Lengths>) -> Lengths {
 /// A node, with the scope of its inputs.
 pub(super) struct NodeShapes<'n, 'a> {
     pub(super) node: &'n wire::Node,
-    pub(super) scope: &'n Scope<'a>,
+    pub(super) scope: &'n ShapeScope<'a>,
 }
 
 impl<'n> NodeShapes<'n, '_> {

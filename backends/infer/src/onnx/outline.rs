@@ -239,7 +239,7 @@ fn texts(metadata: &[wire::Metadata]) -> BTreeMap<String, String> {
 }
 
 /// Whether an output is a tensor, as far as it says.
-fn is_tensor(output: &wire::Value) -> bool {
+fn is_tensor(output: &wire::ValueInfo) -> bool {
     output.kind.as_ref().is_none_or(|kind| kind.tensor.is_some())
 }
 

@@ -1,7 +1,7 @@
 //! A model with known shapes: trial runs find the shapes of its outputs, and whether it takes batches.
 
 use super::artifact::Artifact;
-use super::constant::{Constant, Constants};
+use super::constant::{ConstantInput, Constants};
 use super::fallback::Fallback;
 use super::input::{Input, LeadingDim, Length};
 use super::lengths::{BoundInput, ValueLengths};
@@ -16,7 +16,7 @@ use super::shapes::Extent;
 use super::trial_call::{Trial, TrialValues};
 use crate::base::{Access, BackendOptions};
 use crate::cache::Compiled;
-use crate::steps::Steps;
+use crate::steps::TrialSteps;
 use crate::verify::Case;
 use limen::backend::{Backend, BackendError, Capabilities, Prepared, Signature, TensorSpec, WorkerHost};
 use limen::message::{DType, Dim};
@@ -58,7 +58,7 @@ pub struct OnnxModel {
     /// Outputs that are inputs of the next call of the same stream.
     pub states: Vec<ModelState>,
     /// Inputs with the same value in every call, by port name.
-    pub constants: BTreeMap<String, Constant>,
+    pub constants: BTreeMap<String, ConstantInput>,
     /// A case whose first item the trial run gets; zeros by default and, if the model fails on them, ones.
     pub sample: Option<Case>,
     /// Whether there is no trial run: the shapes of the outputs are those that the model declares.
@@ -116,7 +116,7 @@ impl<R: Runtime> Backend for Onnx<R> {
             let all: Vec<_> = unbound.iter().map(|u| format!("input `{}`: {}", u.input, u.why)).collect();
             BackendError::Unsupported(all.join("; "))
         })?;
-        Ok(OnnxPrepared::new(loaded, bound, &model, &Steps::default())?)
+        Ok(OnnxPrepared::new(loaded, bound, &model, &TrialSteps::default())?)
     }
 }
 
@@ -199,7 +199,7 @@ impl<R: Runtime> OnnxPrepared<R> {
         loaded: Arc<Loaded<R>>,
         bound: BoundShapes,
         model: &OnnxModel,
-        steps: &Steps,
+        steps: &TrialSteps,
     ) -> Result<Self, NotPrepared> {
         let outline = &loaded.outline;
         let batch_dims = batch_dims(outline, &model.states)?;

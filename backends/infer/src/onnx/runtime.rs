@@ -1,7 +1,7 @@
 //! The interface of the runtimes that run ONNX models.
 
 use super::artifact::Artifact;
-use super::constant::Constant;
+use super::constant::ConstantInput;
 use super::contents::Op;
 use super::deviation::Deviation;
 use super::elem::Elem;
@@ -197,7 +197,7 @@ pub struct CallInput {
     /// The index of the batch dim in the model's shape; `None` if the model has no batch.
     pub batch_dim: Option<usize>,
     /// Its value, if that is the same for each item of each call.
-    pub constant: Option<Constant>,
+    pub constant: Option<ConstantInput>,
 }
 
 impl CallInput {

@@ -1,6 +1,6 @@
 //! A second backend beside the one that serves, which repeats some of the calls while the graph runs.
 
-use super::buffers::Buffers;
+use super::buffers::ModelBuffers;
 use super::compare::Difference;
 use super::lane::OnnxLane;
 use super::reference::{AnySession, Reference};
@@ -21,12 +21,12 @@ impl ShadowPlan {
     pub(crate) fn begin(&self, max_batch: usize) -> Result<Shadow, BackendError> {
         Ok(Shadow {
             session: (self.reference.session)(max_batch)?,
-            outputs: Buffers::new(&self.reference.signature.outputs, max_batch),
+            outputs: ModelBuffers::new(&self.reference.signature.outputs, max_batch),
             every: self.every,
             tolerance: self.tolerance,
             calls: 0,
             lanes: Vec::new(),
-            seen: Seen::default(),
+            seen: ShadowCounts::default(),
         })
     }
 }
@@ -34,17 +34,17 @@ impl ShadowPlan {
 /// A session of the reference, on one thread.
 pub(crate) struct Shadow {
     session: AnySession,
-    outputs: Buffers,
+    outputs: ModelBuffers,
     every: u64,
     tolerance: Tolerance,
     calls: u64,
     /// The states before the repeated call.
     lanes: Vec<OnnxLane>,
-    seen: Seen,
+    seen: ShadowCounts,
 }
 
 #[derive(Default)]
-struct Seen {
+struct ShadowCounts {
     compared: u64,
     over: u64,
     failed: u64,

@@ -60,9 +60,9 @@ impl Extent {
 pub(super) type Lengths = Vec<Extent>;
 
 /// The known shapes and values of the tensors of a graph and of the graphs around it.
-pub(super) struct Scope<'a> {
+pub(super) struct ShapeScope<'a> {
     data: &'a [DataFile],
-    outer: Option<&'a Scope<'a>>,
+    outer: Option<&'a ShapeScope<'a>>,
     /// Shared between tensors of the same shape: a model may have many nodes.
     shapes: HashMap<&'a str, Rc<Lengths>>,
     numbers: HashMap<&'a str, Vec<f64>>,
@@ -70,10 +70,10 @@ pub(super) struct Scope<'a> {
     declared: HashMap<&'a str, Rc<Lengths>>,
 }
 
-impl<'a> Scope<'a> {
+impl<'a> ShapeScope<'a> {
     pub(super) fn new(data: &'a [DataFile]) -> Self {
         let (shapes, numbers, declared) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Scope { data, outer: None, shapes, numbers, declared }
+        ShapeScope { data, outer: None, shapes, numbers, declared }
     }
 
     /// Reads a graph. Passes the shape of each output of a node to `made`.
@@ -93,7 +93,7 @@ impl<'a> Scope<'a> {
         for at in order(graph).unwrap_or_default() {
             let node = &graph.nodes[at];
             for inner in graphs_of(node) {
-                let mut scope = Scope { outer: Some(&*self), ..Scope::new(self.data) };
+                let mut scope = ShapeScope { outer: Some(&*self), ..ShapeScope::new(self.data) };
                 scope.read(inner, made);
             }
             let Some(first) = node.outputs.first() else { continue };

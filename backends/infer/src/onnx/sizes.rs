@@ -8,7 +8,7 @@
 
 use super::data_file::DataFile;
 use super::node::{brief, label, name_of};
-use super::shapes::{Scope, least_elements};
+use super::shapes::{ShapeScope, least_elements};
 use super::wire;
 use super::wrong::ModelProblems;
 use limen::backend::BackendError;
@@ -22,7 +22,7 @@ const MAX_ELEMENTS: u64 = 1 << 30;
 /// Every node whose output does.
 pub(super) fn check(graph: &wire::Graph, data: &[DataFile]) -> Result<(), BackendError> {
     let mut wrong = ModelProblems::default();
-    Scope::new(data).read(graph, &mut |node, output, shape| {
+    ShapeScope::new(data).read(graph, &mut |node, output, shape| {
         let elements = least_elements(shape);
         if elements > MAX_ELEMENTS {
             let (name, what) = (name_of(node), label(node));

@@ -1,13 +1,13 @@
 //! Calls of a model before the graph starts, to see what it returns.
 
-use super::constant::Constant;
+use super::constant::ConstantInput;
 use super::loaded::Loaded;
 use super::outputs::NotPrepared;
 use super::prepared::OnnxModel;
 use super::runtime::{Call, CallInput, Runtime};
 use super::session::buffer;
 use crate::base::Access;
-use crate::steps::Steps;
+use crate::steps::TrialSteps;
 use limen::backend::{BackendError, BatchRef};
 use limen::message::{DType, PortSpec};
 
@@ -38,7 +38,7 @@ pub(super) struct Trial<'a, R: Runtime> {
     pub(super) shared: &'a R::Shared,
     pub(super) call: &'a Call,
     pub(super) model: &'a OnnxModel,
-    pub(super) steps: &'a Steps,
+    pub(super) steps: &'a TrialSteps,
 }
 
 impl<R: Runtime> Trial<'_, R> {
@@ -83,7 +83,7 @@ impl<R: Runtime> Trial<'_, R> {
 
     /// Returns the constants that each call gets, for a message: ` with `sr` = 44100`.
     fn constants(&self) -> String {
-        let show = |(port, constant): (&String, &Constant)| match &constant.values[..] {
+        let show = |(port, constant): (&String, &ConstantInput)| match &constant.values[..] {
             [value] if constant.shape.is_empty() => format!("`{port}` = {value}"),
             values if values.len() <= 4 => {
                 let values: Vec<String> = values.iter().map(f64::to_string).collect();

@@ -58,12 +58,12 @@ impl Beyond {
 }
 
 /// The wide constants of a graph, and of the graphs around it.
-struct Scope<'a> {
+struct WideScope<'a> {
     wide: HashMap<&'a str, Beyond>,
-    outer: Option<&'a Scope<'a>>,
+    outer: Option<&'a WideScope<'a>>,
 }
 
-impl Scope<'_> {
+impl WideScope<'_> {
     fn get(&self, name: &str) -> Beyond {
         self.wide.get(name).copied().or_else(|| Some(self.outer?.get(name))).unwrap_or_default()
     }
@@ -77,8 +77,8 @@ pub(super) fn users(graph: &wire::Graph, data: &[DataFile]) -> Vec<bool> {
     found
 }
 
-fn read(graph: &wire::Graph, data: &[DataFile], outer: Option<&Scope<'_>>, found: &mut Vec<bool>) {
-    let mut scope = Scope { wide: HashMap::new(), outer };
+fn read(graph: &wire::Graph, data: &[DataFile], outer: Option<&WideScope<'_>>, found: &mut Vec<bool>) {
+    let mut scope = WideScope { wide: HashMap::new(), outer };
     for tensor in &graph.initializers {
         scope.wide.insert(&tensor.name, of_tensor(tensor, data));
     }
@@ -112,7 +112,7 @@ fn moving(node: &wire::Node) -> u32 {
 }
 
 /// Returns what the outputs of a node hold of wide constants.
-fn made_by(node: &wire::Node, scope: &Scope<'_>, data: &[DataFile]) -> Beyond {
+fn made_by(node: &wire::Node, scope: &WideScope<'_>, data: &[DataFile]) -> Beyond {
     match node.op.as_str() {
         "Constant" | "ConstantOfShape" if is_standard(node) => {
             node.attributes.iter().fold(Beyond::default(), |beyond, attribute| {

@@ -50,12 +50,12 @@ pub(super) struct Graph {
     #[prost(message, repeated, tag = "5")]
     pub(super) initializers: Vec<Tensor>,
     #[prost(message, repeated, tag = "11")]
-    pub(super) inputs: Vec<Value>,
+    pub(super) inputs: Vec<ValueInfo>,
     #[prost(message, repeated, tag = "12")]
-    pub(super) outputs: Vec<Value>,
+    pub(super) outputs: Vec<ValueInfo>,
     /// Not used here, but by runtimes: declared so that its encoding is checked.
     #[prost(message, repeated, tag = "13")]
-    pub(super) value_info: Vec<Value>,
+    pub(super) value_info: Vec<ValueInfo>,
     #[prost(message, repeated, tag = "15")]
     pub(super) sparse_initializers: Vec<SparseTensor>,
 }
@@ -162,7 +162,7 @@ pub(super) struct Entry {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Value {
+pub(super) struct ValueInfo {
     #[prost(string, tag = "1")]
     pub(super) name: String,
     #[prost(message, optional, tag = "2")]

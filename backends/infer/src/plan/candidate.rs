@@ -1,7 +1,7 @@
 //! The runtimes that may run a model, and the input of planning it.
 
 use super::backend_name::ORT;
-use super::config::{Config, Recorded};
+use super::config::{InferConfig, RecordedModel};
 use super::dispatch::Dispatch;
 use super::inputs::ModelInputs;
 use super::model_file::ModelFiles;
@@ -11,7 +11,7 @@ use super::runtimes::Runtimes;
 use super::verdict::RuntimeVerdict;
 use crate::base::{BackendOptions, caught};
 use crate::onnx::{Op, Reference, measure};
-use crate::steps::Steps;
+use crate::steps::TrialSteps;
 use limen::backend::{Capabilities, Ops, Requirements};
 use limen::infer::InferPlan;
 use limen::node::PlanErrors;
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// A node to plan.
 pub(crate) struct PlanRequest<'a> {
-    pub(crate) config: &'a Config,
+    pub(crate) config: &'a InferConfig,
     /// The backend options of the program.
     pub(crate) options: &'a BackendOptions,
     pub(crate) runtimes: &'a Runtimes,
@@ -31,10 +31,10 @@ pub(crate) struct PlanRequest<'a> {
     pub(crate) model: &'a str,
     /// Its files, for the runtimes that load it.
     pub(crate) files: ModelFiles,
-    pub(crate) recorded: Recorded,
+    pub(crate) recorded: RecordedModel,
     pub(crate) required: Requirements,
     /// Runs, records or replays the steps that run the model's code.
-    pub(crate) steps: &'a Steps,
+    pub(crate) steps: &'a TrialSteps,
 }
 
 /// Why a runtime does not run the model of a node.
@@ -80,7 +80,7 @@ impl Deref for Candidate<'_> {
 
 impl Candidate<'_> {
     /// Whether it is the runtime of a node's backend, which is not `auto`.
-    pub(crate) fn serves(&self, config: &Config) -> bool {
+    pub(crate) fn serves(&self, config: &InferConfig) -> bool {
         self.backend == config.serving() && self.device == config.provider
     }
 
@@ -90,7 +90,7 @@ impl Candidate<'_> {
     }
 
     /// Returns what a node writes to have this runtime instead of its own.
-    pub(crate) fn written_in(&self, config: &Config) -> String {
+    pub(crate) fn written_in(&self, config: &InferConfig) -> String {
         match (config.provider, self.backend) {
             (OrtDevice::Cpu, _) => format!("`backend: {}`", self.name),
             (_, ORT) => "`provider: cpu`".into(),
@@ -251,7 +251,7 @@ mod tests {
             (json!({ "backend": "rten", "shadow": { "backend": "ort" } }), true),
             (json!({ "backend": "rten", "shadow": { "backend": "tract" } }), false),
         ] {
-            let is_asked = serde_json::from_value::<Config>(config.clone()).unwrap().asks(ORT);
+            let is_asked = serde_json::from_value::<InferConfig>(config.clone()).unwrap().asks(ORT);
             let verdict = |candidate: Candidate<'_>| candidate.verdict_if_asked(&Requirements::default(), is_asked);
             assert_eq!(verdict(library) != RuntimeVerdict::NotAsked, is_loaded, "{config}");
             assert_ne!(verdict(linked), RuntimeVerdict::NotAsked, "{config}");

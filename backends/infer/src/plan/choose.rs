@@ -2,7 +2,7 @@
 
 use super::backend_name::{AUTO, ORT};
 use super::candidate::{Candidate, PlanRequest, Refused};
-use super::config::{BatchDim, Config, Recorded};
+use super::config::{BatchDim, InferConfig, RecordedModel};
 use super::dispatch::Dispatch;
 use super::inputs::ModelInputs;
 use super::model_file::{ModelFiles, read_model, unreadable};
@@ -15,7 +15,7 @@ use crate::base::{BackendOptions, refuse_remote};
 use crate::cache::{Calibration, Measured};
 use crate::inspect::{Inspection, read_manifest};
 use crate::onnx::{Elem, NARROWS_FLOATS, Outline, UncheckedModel};
-use crate::steps::Steps;
+use crate::steps::TrialSteps;
 use limen::backend::Requirements;
 use limen::files::memory_name;
 use limen::infer::InferPlan;
@@ -27,12 +27,12 @@ use std::time::Duration;
 /// Plans the model on the configured runtime, or with `auto` on the first that can run it. Everything that runs the model's code
 /// is a step of a trial. The file is read here unless `file` holds it: every runtime gets the bytes that were checked.
 pub(crate) fn choose(
-    config: &Config,
+    config: &InferConfig,
     model: &str,
     given: &Connected,
     cx: &Planning<'_>,
-    recorded: Recorded,
-    steps: &Steps,
+    recorded: RecordedModel,
+    steps: &TrialSteps,
     file: Option<UncheckedModel>,
 ) -> Result<InferPlan, PlanErrors> {
     let mut errors = PlanErrors::default();
@@ -165,7 +165,7 @@ pub(crate) fn choose(
 }
 
 /// Compares a model's files with the node's `sha256` and `manifest`.
-fn check_identity(config: &Config, model: &str, outline: &Outline, cx: &Planning<'_>) -> Result<(), PlanErrors> {
+fn check_identity(config: &InferConfig, model: &str, outline: &Outline, cx: &Planning<'_>) -> Result<(), PlanErrors> {
     let mut errors = PlanErrors::default();
     if let Some(sum) = &config.sha256
         && let Err(why) = outline.check_sum(sum)
@@ -203,7 +203,7 @@ fn check_identity(config: &Config, model: &str, outline: &Outline, cx: &Planning
 }
 
 /// Checks that no input loses digits on its way into the model, and no output on its way out.
-fn check_narrowing(config: &Config, model: &str, outline: &Outline, errors: &mut PlanErrors) {
+fn check_narrowing(config: &InferConfig, model: &str, outline: &Outline, errors: &mut PlanErrors) {
     if config.allow_narrowing {
         return;
     }
@@ -220,7 +220,12 @@ fn check_narrowing(config: &Config, model: &str, outline: &Outline, errors: &mut
 }
 
 /// Checks that this program has the backends that the one that serves is compared with.
-fn check_compared(config: &Config, candidates: &[Candidate<'_>], required: &Requirements, errors: &mut PlanErrors) {
+fn check_compared(
+    config: &InferConfig,
+    candidates: &[Candidate<'_>],
+    required: &Requirements,
+    errors: &mut PlanErrors,
+) {
     for (key, name) in config.compared() {
         let Some(candidate) = candidates.iter().find(|candidate| candidate.is_called(name)) else { continue };
         // The device that the node requires is that of the backend that serves.
@@ -243,7 +248,7 @@ const RANGED: [&str; 3] =
     ["DynamicQuantizeLinear", "com.microsoft.DynamicQuantizeLSTM", "com.microsoft.DynamicQuantizeMatMul"];
 
 /// Checks that the numbers of an item do not depend on the others in its call, unless a case shows that it does not matter.
-fn check_batch_ranges(config: &Config, outline: &Outline, inputs: &ModelInputs, errors: &mut PlanErrors) {
+fn check_batch_ranges(config: &InferConfig, outline: &Outline, inputs: &ModelInputs, errors: &mut PlanErrors) {
     let is_shown = config.batch.max <= 1 || inputs.has_batch_case;
     if let Some(op) = outline.ops.iter().find(|op| !is_shown && RANGED.contains(&op.id.as_str())) {
         let (id, node) = (&op.id, &op.node);
@@ -255,7 +260,7 @@ fn check_batch_ranges(config: &Config, outline: &Outline, inputs: &ModelInputs, 
 }
 
 /// Returns what to write if the items of a call may change each other's numbers.
-pub(super) fn batch_advice(config: &Config) -> &'static str {
+pub(super) fn batch_advice(config: &InferConfig) -> &'static str {
     match config.state.is_empty() {
         true => {
             "write `max: 1`, or show with a recorded case of two different items or more that it does not matter: \
@@ -267,7 +272,7 @@ pub(super) fn batch_advice(config: &Config) -> &'static str {
 }
 
 /// Returns what the model and its config require of a runtime.
-fn required(config: &Config, outline: &Outline) -> Requirements {
+fn required(config: &InferConfig, outline: &Outline) -> Requirements {
     let mut required = config.require.clone().unwrap_or_default().requirements();
     required.max_batch = required.max_batch.max(config.batch.max);
     required.threads = config.threads;
@@ -360,7 +365,7 @@ fn way_to_build(feature: &str) -> String {
 }
 
 /// Returns the error that no requested runtime runs the model, with what to write instead.
-fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &Config, model: &str) -> PlanErrors {
+fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &InferConfig, model: &str) -> PlanErrors {
     let mut errors = PlanErrors::default();
     let lines = describe(verdicts);
     // A backend that does not list its operators is no answer to a config that requires some.
@@ -517,10 +522,10 @@ mod tests {
                 extensions: &Extensions::default(),
                 isolation: limen::policy::Isolation::None,
             };
-            let steps = Steps::recording(Vec::new(), remove_files);
+            let steps = TrialSteps::recording(Vec::new(), remove_files);
             let text = config.to_string();
-            let config: Config = serde_json::from_value(config).unwrap();
-            let planned = choose(&config, "m.onnx", &connected(), &cx, Recorded::default(), &steps, None);
+            let config: InferConfig = serde_json::from_value(config).unwrap();
+            let planned = choose(&config, "m.onnx", &connected(), &cx, RecordedModel::default(), &steps, None);
             assert!(planned.is_ok(), "{text}: {planned:?}");
             assert!(!folder.path().join("m.onnx").exists(), "{text}");
             assert!(FOLDER.take().1 >= loads, "{text}");
@@ -562,8 +567,9 @@ mod tests {
             };
             let path = format!("mem:{name}");
             let config = serde_json::json!({ "model": path, "backend": backend });
-            let config: Config = serde_json::from_value(config).unwrap();
-            let planned = choose(&config, &path, &connected(), &cx, Recorded::default(), &Steps::default(), None);
+            let config: InferConfig = serde_json::from_value(config).unwrap();
+            let planned =
+                choose(&config, &path, &connected(), &cx, RecordedModel::default(), &TrialSteps::default(), None);
             match (planned, expected) {
                 (Ok(_), Ok(())) => {}
                 (Err(found), Err(expected)) => assert!(format!("{found:?}").contains(expected), "{path}: {found:?}"),
@@ -588,10 +594,11 @@ mod tests {
             extensions: &Extensions::default(),
             isolation: limen::policy::Isolation::None,
         };
-        let config: Config = serde_json::from_value(serde_json::json!({ "model": "m.onnx" })).unwrap();
+        let config: InferConfig = serde_json::from_value(serde_json::json!({ "model": "m.onnx" })).unwrap();
         let file = read_model("m.onnx", &cx).unwrap();
         std::fs::write(&path, "none").unwrap();
-        let plan = |file| choose(&config, "m.onnx", &connected(), &cx, Recorded::default(), &Steps::default(), file);
+        let plan =
+            |file| choose(&config, "m.onnx", &connected(), &cx, RecordedModel::default(), &TrialSteps::default(), file);
         assert!(plan(Some(file)).is_ok());
         assert!(format!("{:?}", plan(None).unwrap_err()).contains("this is text, not an ONNX model"));
     }

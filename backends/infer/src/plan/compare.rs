@@ -115,10 +115,10 @@ mod tests {
     use crate::base::BackendOptions;
     use crate::onnx::{AnySession, Artifact, Onnx, OnnxLane, OnnxModel};
     use crate::plan::Runtimes;
-    use crate::plan::config::{Config, Recorded};
+    use crate::plan::config::{InferConfig, RecordedModel};
     use crate::plan::inputs::ModelInputs;
     use crate::plan::model_file::ModelFiles;
-    use crate::steps::Steps;
+    use crate::steps::TrialSteps;
     use crate::verify::Case;
     use limen::backend::Backend;
     use limen::node::Connected;
@@ -151,15 +151,15 @@ mod tests {
         };
         let config =
             serde_json::json!({ "model": "digits.onnx", "verify": { "case": "verify.npz", "against": "rten" } });
-        let config: Config = serde_json::from_value(config).unwrap();
+        let config: InferConfig = serde_json::from_value(config).unwrap();
         let tolerance = Tolerance { atol: 1e-4, rtol: 1e-3 };
         let case = Some((Case::read(&path.with_file_name("verify.npz")).unwrap(), tolerance));
-        let recorded = Recorded { case, trial: None };
+        let recorded = RecordedModel { case, trial: None };
         let required = limen::backend::Requirements::default();
         let (artifact, model) = (Artifact::open(&path, limen::policy::Trials::MAX_SIZE).unwrap(), "digits.onnx");
         let given = Connected::of([("image".to_string(), None)]);
         let inputs = &ModelInputs::of(&config, &artifact.outline, &given, &recorded).unwrap();
-        let steps = &Steps::default();
+        let steps = &TrialSteps::default();
         let files = ModelFiles::new(artifact, true);
         let options = &BackendOptions::default();
         let runtimes = &Runtimes::default();

@@ -28,7 +28,7 @@ pub(super) const MAX_THREADS: usize = 256;
 /// The ports are the model's inputs and outputs by name, in lower case and with `_` for each character that a port name cannot
 /// have (`input.1` is `input_1`). With a single input, `from:` needs no name.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct InferConfig {
     /// The model's file, relative to the graph's folder. Every backend but `mock` needs one.
     pub model: Option<String>,
     /// The expected SHA-256 of the model's file, in hexadecimal digits.
@@ -265,12 +265,12 @@ impl MaxConfig {
 
 /// What was recorded of a model: a case with its tolerance, and items for the run before the graph starts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Recorded {
+pub(crate) struct RecordedModel {
     pub(crate) case: Option<(Case, Tolerance)>,
     pub(crate) trial: Option<Case>,
 }
 
-impl Recorded {
+impl RecordedModel {
     /// Returns the checksum of the arrays of each, by the config field that names it.
     pub(crate) fn sums(&self) -> BTreeMap<String, String> {
         let case = self.case.as_ref().map(|(case, _)| (VERIFY_CASE, case));
@@ -347,7 +347,7 @@ fn default_rtol() -> f64 {
     1e-3
 }
 
-impl Config {
+impl InferConfig {
     /// Whether the node may use a backend, to run its model or to compare it.
     pub(crate) fn asks(&self, backend: &str) -> bool {
         self.names(backend) || self.names(AUTO)
@@ -379,7 +379,7 @@ impl Config {
 
     /// Returns the options that change how long a call takes, apart from threads and batch.
     pub(crate) fn call_options(&self) -> String {
-        let Config { buckets, state, constants, max, guard, .. } = self;
+        let InferConfig { buckets, state, constants, max, guard, .. } = self;
         let mut options =
             json!({ "buckets": buckets, "state": state, "constants": constants, "max": max, "guard": guard });
         if self.precision != Precision::F32 {
@@ -445,14 +445,14 @@ impl Config {
     }
 
     /// Reads the recorded case and the items for the run before the graph starts, as far as there are any.
-    pub(crate) fn recorded(&self, cx: &Planning<'_>, errors: &mut PlanErrors) -> Recorded {
+    pub(crate) fn recorded(&self, cx: &Planning<'_>, errors: &mut PlanErrors) -> RecordedModel {
         let verify = self.verify.as_ref();
         let case = verify.and_then(|verify| {
             let case = read_case("verify.case", verify.case.as_ref()?, cx, errors)?;
             Some((case, Tolerance { atol: verify.atol, rtol: verify.rtol }))
         });
         let trial = self.trial_file().and_then(|file| read_case("trial", file, cx, errors));
-        Recorded { case, trial }
+        RecordedModel { case, trial }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The errors of a config that show without reading a file.
 
 use super::backend_name::MOCK;
-use super::config::{BatchDim, Config, Guard, Load, MAX_THREADS};
+use super::config::{BatchDim, Guard, InferConfig, Load, MAX_THREADS};
 use super::registered::CPU;
 use super::runtimes::Runtimes;
 use crate::onnx::Precision;
@@ -17,7 +17,7 @@ const MAX_OUTPUT: usize = 1 << 28;
 /// The largest batch. Larger ones gain nothing.
 const MAX_BATCH: usize = 1 << 16;
 
-impl Config {
+impl InferConfig {
     /// Reports every error that shows without reading a file.
     pub(crate) fn check(&self, runtimes: &Runtimes, errors: &mut PlanErrors) {
         self.check_batch(errors);

@@ -1,6 +1,6 @@
 //! Constant inputs of a model, as a graph file has them.
 
-use crate::onnx::Constant;
+use crate::onnx::ConstantInput;
 use serde::{Deserialize, Serialize};
 
 /// A number, or a list of them, or of lists: `16000`, `[0.5, 0.5]`, `[[1, 0], [0, 1]]`.
@@ -22,8 +22,8 @@ impl ConstantConfig {
     ///
     /// # Errors
     /// A text that is no number, an empty list, or rows of different shapes.
-    pub(crate) fn constant(&self) -> Result<Constant, String> {
-        let one = |value: f64| Ok(Constant { shape: Vec::new(), values: vec![value] });
+    pub(crate) fn constant(&self) -> Result<ConstantInput, String> {
+        let one = |value: f64| Ok(ConstantInput { shape: Vec::new(), values: vec![value] });
         match self {
             ConstantConfig::Flag(flag) => one(f64::from(u8::from(*flag))),
             ConstantConfig::Number(number) => one(*number),
@@ -32,9 +32,9 @@ impl ConstantConfig {
                 Err(_) => Err(format!("`{text}` is not a number")),
             },
             ConstantConfig::List(rows) => {
-                let mut all = Constant::default();
+                let mut all = ConstantInput::default();
                 for (at, row) in rows.iter().enumerate() {
-                    let Constant { shape, mut values } = row.constant()?;
+                    let ConstantInput { shape, mut values } = row.constant()?;
                     if at > 0 && all.shape != shape {
                         return Err(format!("element {at} has the shape {shape:?}, the others {:?}", all.shape));
                     }
@@ -66,7 +66,7 @@ mod tests {
             (json!([[1, 0, 0], [0, 1, 0]]), &[2, 3], &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0]),
         ] {
             let found = serde_json::from_value::<ConstantConfig>(json.clone()).unwrap().constant();
-            assert_eq!(found, Ok(Constant { shape: shape.to_vec(), values: values.to_vec() }), "{json}");
+            assert_eq!(found, Ok(ConstantInput { shape: shape.to_vec(), values: values.to_vec() }), "{json}");
         }
         for (json, why) in [
             (json!("fast"), "`fast` is not a number"),

@@ -1,9 +1,9 @@
 //! Plans a node that runs a model, on any backend.
 
-use super::config::Config;
+use super::config::InferConfig;
 use crate::backend::{InFlight, InFlightPrepared};
 use crate::onnx::Precision;
-use crate::steps::{Steps, VERIFY_CASE};
+use crate::steps::{TrialSteps, VERIFY_CASE};
 use crate::verify::{Case, CaseError, Tolerance};
 use limen::backend::{Backend, Prepared, Signature};
 use limen::infer::InferPlan;
@@ -40,7 +40,7 @@ fn only(wrong: Vec<String>, calls: &str) -> Vec<String> {
 /// Checks that a model takes the batches of its node, and that the recorded case fits it. `single` says why it takes one item in a
 /// call, if so.
 pub(crate) fn check_node(
-    config: &Config,
+    config: &InferConfig,
     signature: &Signature,
     single: Option<&str>,
     case: Option<&(Case, Tolerance)>,
@@ -62,10 +62,10 @@ pub(crate) fn check_node(
 
 /// Runs the recorded case on the model itself.
 pub(crate) fn infer_plan<B: Backend>(
-    config: &Config,
+    config: &InferConfig,
     prepared: B::Prepared,
     case: Option<&(Case, Tolerance)>,
-    steps: &Steps,
+    steps: &TrialSteps,
 ) -> Result<InferPlan, PlanErrors> {
     let mut errors = PlanErrors::default();
     let mut verified = None;

@@ -1,7 +1,7 @@
 //! What the inputs of a model get: a connection, a constant, or the state of a stream. It is checked before a backend is chosen,
 //! because it is wrong on each of them.
 
-use super::config::{Config, Recorded, StateConfig};
+use super::config::{InferConfig, RecordedModel, StateConfig};
 use super::infer_plan::CASE_ADVICE;
 use crate::base::port_name;
 use crate::onnx::{BoundShapes, Constants, Input, Length, ModelState, Outline, Output, batch_dims};
@@ -26,10 +26,10 @@ impl ModelInputs {
     /// Inputs that get nothing, states and constants that the model does not have, dims without a length, and recorded arrays that do
     /// not fit.
     pub(crate) fn of(
-        config: &Config,
+        config: &InferConfig,
         outline: &Outline,
         given: &Connected,
-        recorded: &Recorded,
+        recorded: &RecordedModel,
     ) -> Result<Self, PlanErrors> {
         let mut errors = PlanErrors::default();
         let state = |state: &StateConfig| ModelState {
@@ -139,7 +139,7 @@ impl ModelInputs {
 }
 
 /// Returns the constant inputs, and reports those that do not fit.
-fn constants(config: &Config, outline: &Outline, states: &[ModelState], errors: &mut PlanErrors) -> Constants {
+fn constants(config: &InferConfig, outline: &Outline, states: &[ModelState], errors: &mut PlanErrors) -> Constants {
     let mut constants = Constants::new();
     for (port, config) in &config.constants {
         let is_state = states.iter().any(|state| state.input == *port);
@@ -217,7 +217,7 @@ fn is_next(input: &Input, output: &Output) -> bool {
 
 /// Returns connections to all inputs of a model of which nothing else is known.
 #[cfg(test)]
-pub(crate) fn all_connected(config: &Config, file: &std::path::Path) -> Connected {
+pub(crate) fn all_connected(config: &InferConfig, file: &std::path::Path) -> Connected {
     let outline = crate::onnx::Artifact::open(file, limen::policy::Trials::MAX_SIZE).map(|artifact| artifact.outline);
     let inputs = outline.map(|outline| outline.inputs.clone()).unwrap_or_default();
     let is_port = |input: &Input| {
@@ -241,10 +241,10 @@ mod tests {
             sides.1.iter().map(|(name, ..)| format!("{name} = Identity {}", sides.0[0].0)).collect();
         let nodes: Vec<&str> = outputs.iter().map(String::as_str).collect();
         let outline = Artifact::parse("m.onnx".as_ref(), model(sides.0, sides.1, &[], &nodes)).unwrap().outline;
-        let config: Config = serde_json::from_value(config).unwrap();
+        let config: InferConfig = serde_json::from_value(config).unwrap();
         let spec = |text: &str| text.parse::<PortSpec>().ok();
         let given = Connected::of(given.iter().map(|(port, text)| (port.to_string(), spec(text))));
-        match ModelInputs::of(&config, &outline, &given, &Recorded::default()) {
+        match ModelInputs::of(&config, &outline, &given, &RecordedModel::default()) {
             Ok(_) => String::new(),
             Err(errors) => format!("{errors:?}"),
         }

@@ -1,7 +1,7 @@
 //! The execution provider of ONNX Runtime, and its options.
 
 use super::backend_name::{AUTO, MOCK, ORT};
-use super::config::Config;
+use super::config::InferConfig;
 use super::registered::CPU;
 use super::runtimes::Runtimes;
 use crate::onnx::Provider;
@@ -85,7 +85,7 @@ const WEBGPU: [(&str, &[&str]); 5] = [
     ("validationMode", &["disabled", "wgpuOnly", "basic", "full"]),
 ];
 
-impl Config {
+impl InferConfig {
     /// Returns the backend that runs the model, where `auto` leaves no choice.
     pub(crate) fn serving(&self) -> &str {
         match (&*self.backend, self.provider) {
@@ -176,7 +176,7 @@ mod tests {
 
     fn problems(config: serde_json::Value) -> String {
         let mut errors = PlanErrors::default();
-        serde_json::from_value::<Config>(config).unwrap().check(&Runtimes::default(), &mut errors);
+        serde_json::from_value::<InferConfig>(config).unwrap().check(&Runtimes::default(), &mut errors);
         errors.into_result(()).map_or_else(|errors| format!("{errors:?}"), |()| String::new())
     }
 
@@ -198,7 +198,7 @@ mod tests {
             assert_eq!(why.contains("Field(\"provider\")"), !parts.is_empty(), "{backend}: {why}");
             parts.iter().for_each(|part| assert!(why.contains(part), "{backend}, {part}: {why}"));
         }
-        let wrong = serde_json::from_value::<Config>(json!({ "model": "m.onnx", "provider": "tpu" })).unwrap_err();
+        let wrong = serde_json::from_value::<InferConfig>(json!({ "model": "m.onnx", "provider": "tpu" })).unwrap_err();
         let expected = "unknown variant `tpu`, expected one of `cpu`, `webgpu`, `cuda`, `tensorrt`";
         assert_eq!(wrong.to_string(), expected);
     }

@@ -2,7 +2,7 @@
 
 use super::backend_name::{AUTO, MOCK, ORT, STOCK};
 use super::candidate::Candidate;
-use super::config::Config;
+use super::config::InferConfig;
 use super::dispatch::Dispatch;
 use super::provider::OrtDevice;
 use super::registered::{Built, CPU, Isolated, Registered};
@@ -109,7 +109,7 @@ impl Runtimes {
 
     /// Returns the runtimes that a node may use: those of `auto`, and those on a device if the node names them, as looking for drivers
     /// takes time.
-    pub(crate) fn candidates<'a>(&self, config: &Config, options: &'a BackendOptions) -> Vec<Candidate<'a>> {
+    pub(crate) fn candidates<'a>(&self, config: &InferConfig, options: &'a BackendOptions) -> Vec<Candidate<'a>> {
         let is_asked = |candidate: &Candidate<'_>| candidate.computes_on == CPU || config.names(candidate.backend);
         let mut candidates: Vec<_> = self.all(options).into_iter().filter(is_asked).collect();
         if config.provider != OrtDevice::Cpu && config.serving() == ORT {

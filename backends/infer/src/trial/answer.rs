@@ -1,11 +1,13 @@
 //! The trial process, from inside: it sets its own limits, tries the model and replies.
 
-use super::limits::{Calls, RequestedLimits};
-use super::request::{AnyPath, GREETING, GivenSpec, OUT_OF_MEMORY, ReadError, Reply, Request, RequestedNode, Task};
+use super::limits::{RequestedLimits, TrialCalls};
+use super::request::{
+    AnyPath, GREETING, GivenSpec, OUT_OF_MEMORY, ReadError, Reply, RequestedNode, TrialRequest, TrialTask,
+};
 use crate::base::{BackendOptions, caught};
 use crate::inspect::{Details, Inspection, inspect_within};
-use crate::plan::{Config, Runtimes, choose};
-use crate::steps::{Record, Steps, TrialProgress};
+use crate::plan::{InferConfig, Runtimes, choose};
+use crate::steps::{TrialProgress, TrialRecord, TrialSteps};
 use limen::Folders;
 use limen::files::MemoryFiles;
 use limen::node::{Connected, Extensions, PlanErrors, Planning};
@@ -22,7 +24,7 @@ use std::time::Duration;
 /// Where replies go: the original stdout, to which nothing else prints any more.
 static OUT: OnceLock<Mutex<File>> = OnceLock::new();
 /// What the limits are computed from: the requested limits, the calls, and the memory in use at the start.
-static LIMITED: OnceLock<(RequestedLimits, Calls, InUse)> = OnceLock::new();
+static LIMITED: OnceLock<(RequestedLimits, TrialCalls, InUse)> = OnceLock::new();
 
 /// What a limit of memory counts, and how many bytes of that are in use at the start.
 #[derive(Clone, Copy)]
@@ -84,7 +86,7 @@ fn serve_request(runtimes: Runtimes) -> std::io::Result<()> {
     let mut text = Vec::new();
     let mut stdin = std::io::stdin().lock();
     stdin.by_ref().take(MAX_REQUEST).read_until(b'\n', &mut text)?;
-    let request: Request = serde_json::from_slice(&text)?;
+    let request: TrialRequest = serde_json::from_slice(&text)?;
     // Die with the parent. If it exited before this call, no signal comes: compare its id.
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     if nix::unistd::getppid().as_raw() as u32 != request.parent {
@@ -114,9 +116,9 @@ fn serve_request(runtimes: Runtimes) -> std::io::Result<()> {
 }
 
 /// Returns what opens the devices that the node names, before what their drivers take is limited.
-fn opened_first(request: &Request, runtimes: &Runtimes, options: &BackendOptions) -> Vec<fn(&BackendOptions)> {
-    let Task::Plan(node) = &request.task else { return Vec::new() };
-    let Ok(config) = Config::deserialize(&node.config) else { return Vec::new() };
+fn opened_first(request: &TrialRequest, runtimes: &Runtimes, options: &BackendOptions) -> Vec<fn(&BackendOptions)> {
+    let TrialTask::Plan(node) = &request.task else { return Vec::new() };
+    let Ok(config) = InferConfig::deserialize(&node.config) else { return Vec::new() };
     let candidates = runtimes.candidates(&config, options).into_iter();
     let named = candidates.filter(|candidate| config.names(candidate.backend));
     named.filter_map(|candidate| candidate.built?.opens_first).collect()
@@ -156,9 +158,9 @@ const MAX_REQUEST: u64 = 64 << 20;
 const STACK: usize = 2 << 20;
 
 /// Performs the task of a request.
-fn perform(request: &Request, memory: MemoryFiles, runtimes: &Runtimes) -> Value {
+fn perform(request: &TrialRequest, memory: MemoryFiles, runtimes: &Runtimes) -> Value {
     let answer = match &request.task {
-        Task::Plan(node) => {
+        TrialTask::Plan(node) => {
             let found = caught(|| planned(node, runtimes, request.options(), request.limits.max_size(), memory));
             let found = found.unwrap_or_else(|panic| {
                 let mut errors = PlanErrors::default();
@@ -174,7 +176,7 @@ fn perform(request: &Request, memory: MemoryFiles, runtimes: &Runtimes) -> Value
             }
             serde_json::to_value(found)
         }
-        Task::Inspect(path) => {
+        TrialTask::Inspect(path) => {
             send(&Reply::Doing { runtime: None, what: "was read".into() });
             let found: Result<(Inspection, Details), ReadError> = match caught(|| {
                 inspect_within(&path.path(), request.limits.max_size(), &|size| send(&Reply::Size(size)))
@@ -200,13 +202,13 @@ fn planned(
     options: BackendOptions,
     max_size: u64,
     memory: MemoryFiles,
-) -> Result<Record, PlanErrors> {
+) -> Result<TrialRecord, PlanErrors> {
     let wrong = |why: String| {
         let mut errors = PlanErrors::default();
         errors.node(format!("the request of the trial cannot be read: {why}"));
         errors
     };
-    let config = Config::deserialize(&node.config).map_err(|error| wrong(error.to_string()))?;
+    let config = InferConfig::deserialize(&node.config).map_err(|error| wrong(error.to_string()))?;
     // The parent has them.
     config.check_names(runtimes).map_err(|_| {
         wrong("it names a backend of another program: call `limen_infer::trial::serve` first in `main`".into())
@@ -228,14 +230,14 @@ fn planned(
     };
     // The parent reports a case that cannot be read.
     let recorded = config.recorded(&cx, &mut PlanErrors::default());
-    let steps = Steps::recording(node.dead.clone(), send_progress);
+    let steps = TrialSteps::recording(node.dead.clone(), send_progress);
     choose(&config, &model, &given, &cx, recorded, &steps, None)?;
     Ok(steps.into_record())
 }
 
 /// Sets the limits that do not depend on the model's size: no core dump, and hard limits. Makes this process the first that the kernel
 /// kills when memory runs out.
-fn prepare(asked: &RequestedLimits, calls: Calls, in_use: InUse) -> std::io::Result<()> {
+fn prepare(asked: &RequestedLimits, calls: TrialCalls, in_use: InUse) -> std::io::Result<()> {
     let most = asked.most(calls);
     let lower = |resource, most: u64| -> std::io::Result<()> {
         let (soft, hard) = getrlimit(resource)?;
@@ -257,7 +259,7 @@ fn weights_allowance(asked: &RequestedLimits) -> u64 {
 }
 
 /// Sets the soft limits that follow from a model's size, on top of what is in use.
-fn limit(asked: &RequestedLimits, calls: Calls, in_use: InUse, size: u64) {
+fn limit(asked: &RequestedLimits, calls: TrialCalls, in_use: InUse, size: u64) {
     let limits = asked.of(size, calls);
     let to = |resource, value: u64| {
         if let Ok((_, hard)) = getrlimit(resource) {

@@ -2,7 +2,7 @@
 
 use super::process::{decode, run_trial};
 use super::program::program;
-use super::request::{AnyPath, ReadError, Request, Task};
+use super::request::{AnyPath, ReadError, TrialRequest, TrialTask};
 use crate::base::{BackendOptions, caught};
 use crate::inspect::{Details, Inspection};
 use limen::backend::BackendError;
@@ -28,7 +28,7 @@ pub fn inspect(path: &Path, trials: &Trials) -> Result<Inspection, BackendError>
     let options = BackendOptions::default();
     let size = path.metadata().map_or(0, |about| about.len());
     let memory = MemoryFiles::default();
-    let request = Request::new(trials, &options, size, &memory, Task::Inspect(AnyPath::new(path)));
+    let request = TrialRequest::new(trials, &options, size, &memory, TrialTask::Inspect(AnyPath::new(path)));
     match run_trial(&program, &request, &memory).and_then(decode::<Result<(Inspection, Details), ReadError>>) {
         Ok(Ok((found, details))) => Ok(Inspection { details, ..found }),
         Ok(Err(error)) => Err(error.into()),

@@ -29,7 +29,7 @@ pub(super) struct Limits {
 
 /// The calls of a trial, from which its limits follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Calls {
+pub(super) struct TrialCalls {
     /// Runtimes that load the model.
     pub(super) runtimes: u64,
     pub(super) threads: u64,
@@ -58,7 +58,7 @@ impl RequestedLimits {
     ///
     /// Runtimes hold a model's weights several times while they rewrite and pack them, and its intermediate tensors. The models
     /// tried needed less than a tenth of these limits.
-    pub(super) fn of(&self, size: u64, calls: Calls) -> Limits {
+    pub(super) fn of(&self, size: u64, calls: TrialCalls) -> Limits {
         let size = size.min(self.size);
         // The intermediate tensors of a small convolution of a large image are many times the image.
         let input = calls.item.saturating_mul(calls.items).min(MAX_ITEMS);
@@ -75,7 +75,7 @@ impl RequestedLimits {
     }
 
     /// Returns the limits for the largest model.
-    pub(super) fn most(&self, calls: Calls) -> Limits {
+    pub(super) fn most(&self, calls: TrialCalls) -> Limits {
         self.of(self.size, calls)
     }
 }
@@ -98,15 +98,15 @@ mod tests {
 
     #[test]
     fn limits_follow_from_the_size_unless_they_are_requested() {
-        let calls = Calls { runtimes: 1, threads: 1, items: 1, item: 0 };
+        let calls = TrialCalls { runtimes: 1, threads: 1, items: 1, item: 0 };
         let limits = |trials: Trials| RequestedLimits::new(&trials);
         let small = limits(Trials::default()).of(0, calls);
         assert_eq!((small.cpu, small.wall), (Duration::from_secs(10), Duration::from_secs(30)));
-        let large = limits(Trials::default()).of(100 << 20, Calls { runtimes: 2, threads: 4, ..calls });
+        let large = limits(Trials::default()).of(100 << 20, TrialCalls { runtimes: 2, threads: 4, ..calls });
         assert_eq!((large.cpu, large.wall), (Duration::from_secs(880), Duration::from_secs(660)));
         assert!(large.memory > small.memory || large.memory == all_memory());
         // Three planes of 1080 by 1920.
-        let picture = limits(Trials::default()).of(0, Calls { item: 24_883_200, ..calls });
+        let picture = limits(Trials::default()).of(0, TrialCalls { item: 24_883_200, ..calls });
         assert!(picture.memory > 4_000_000_000 || picture.memory == all_memory());
         assert_eq!(picture.cpu, Duration::from_secs(33));
         assert_eq!(limits(Trials::default()).of(u64::MAX, calls), limits(Trials::default()).most(calls));

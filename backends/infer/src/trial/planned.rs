@@ -3,10 +3,10 @@
 use super::process::{decode, run_trial};
 use super::program::program;
 use super::record::RecordPlace;
-use super::request::{AnyPath, GivenSpec, Request, RequestedNode, Task};
+use super::request::{AnyPath, GivenSpec, RequestedNode, TrialRequest, TrialTask};
 use crate::base::BackendOptions;
-use crate::plan::{AUTO, Config, OrtDevice, Recorded, Runtimes, choose, read_model};
-use crate::steps::{Record, Steps};
+use crate::plan::{AUTO, InferConfig, OrtDevice, RecordedModel, Runtimes, choose, read_model};
+use crate::steps::{TrialRecord, TrialSteps};
 use limen::Folders;
 use limen::files::{MemoryFiles, memory_name};
 use limen::infer::InferPlan;
@@ -14,18 +14,18 @@ use limen::node::{Connected, PlanErrors, Planning};
 
 /// Plans a node that runs a model, after a trial of the model.
 pub(crate) fn planned(
-    config: &Config,
+    config: &InferConfig,
     model: &str,
     given: &Connected,
     cx: &Planning<'_>,
-    recorded: Recorded,
+    recorded: RecordedModel,
 ) -> Result<InferPlan, PlanErrors> {
     let options = BackendOptions::of(cx);
     let (options, runtimes) = (&*options, Runtimes::of(cx.extensions));
     let program = match program(cx.trials) {
         Ok(program) => program,
         Err(why) => {
-            return choose(config, model, given, cx, recorded, &Steps::default(), None).map(|plan| plan.note(why));
+            return choose(config, model, given, cx, recorded, &TrialSteps::default(), None).map(|plan| plan.note(why));
         }
     };
     let given_specs = given.inputs().map(|(port, spec)| (port.to_string(), spec.map(GivenSpec::of)));
@@ -54,7 +54,7 @@ pub(crate) fn planned(
     let memory = needed(&files, config.manifest.as_deref(), &cx.folders.memory);
     let (stamps, size) =
         (files.iter().map(|file| stamp(file, cx.folders)).collect::<Vec<_>>(), size(model, cx.folders));
-    let try_model = |request: &Request| run_trial(&program, request, &memory).and_then(decode);
+    let try_model = |request: &TrialRequest| run_trial(&program, request, &memory).and_then(decode);
     let mut is_again = false;
     loop {
         // If results are kept by content, the file is read here and passed on: the bytes looked up are the bytes that run.
@@ -62,29 +62,31 @@ pub(crate) fn planned(
         let place = RecordPlace::of(config, runtimes, options, &node, &stamps, file.as_ref(), &recorded);
         let (record, note) = match place.find().filter(|_| !is_again) {
             Some((record, note)) => (record, note),
-            None => match try_model(&Request::new(cx.trials, options, size, &memory, Task::Plan(node.clone()))) {
-                Ok(found) => {
-                    let found: Result<Record, PlanErrors> = found;
-                    let record = found?;
-                    place.keep(&record);
-                    (record, None)
-                }
-                Err(died) => {
-                    let sentence = died.sentence(&format!("`{model}`"));
-                    let is_dead = |name: &String| node.dead.iter().any(|(dead, _)| dead == name);
-                    match died.runtime.filter(|name| config.serving() == AUTO && !is_dead(name)) {
-                        Some(runtime) => node.dead.push((runtime, sentence)),
-                        None => {
-                            let mut errors = PlanErrors::default();
-                            errors.at("model", sentence).help(died.help);
-                            return Err(errors);
-                        }
+            None => {
+                match try_model(&TrialRequest::new(cx.trials, options, size, &memory, TrialTask::Plan(node.clone()))) {
+                    Ok(found) => {
+                        let found: Result<TrialRecord, PlanErrors> = found;
+                        let record = found?;
+                        place.keep(&record);
+                        (record, None)
                     }
-                    continue;
+                    Err(died) => {
+                        let sentence = died.sentence(&format!("`{model}`"));
+                        let is_dead = |name: &String| node.dead.iter().any(|(dead, _)| dead == name);
+                        match died.runtime.filter(|name| config.serving() == AUTO && !is_dead(name)) {
+                            Some(runtime) => node.dead.push((runtime, sentence)),
+                            None => {
+                                let mut errors = PlanErrors::default();
+                                errors.at("model", sentence).help(died.help);
+                                return Err(errors);
+                            }
+                        }
+                        continue;
+                    }
                 }
-            },
+            }
         };
-        let steps = Steps::replaying(record, node.dead.clone());
+        let steps = TrialSteps::replaying(record, node.dead.clone());
         let planned = choose(config, model, given, cx, recorded.clone(), &steps, file);
         if steps.is_changed() && !is_again {
             is_again = true;
@@ -127,7 +129,7 @@ fn stamp(file: &str, folders: &Folders) -> String {
 
 /// Whether the results for a node are cached by the content of its files: not when measuring, and not after a runtime has crashed,
 /// which may not happen again. Nor on a GPU: ONNX Runtime does not say which driver computed them, and another one may fail.
-fn is_kept(config: &Config, options: &BackendOptions, node: &RequestedNode) -> bool {
+fn is_kept(config: &InferConfig, options: &BackendOptions, node: &RequestedNode) -> bool {
     options.cache.is_some() && !node.calibrate && node.dead.is_empty() && config.provider == OrtDevice::Cpu
 }
 

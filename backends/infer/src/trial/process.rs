@@ -1,7 +1,7 @@
 //! The trial process, from its parent: it is started, its replies are read, and it is killed and reaped.
 
 use super::limits::Limits;
-use super::request::{ARGUMENT, GREETING, OUT_OF_MEMORY, Reply, Request};
+use super::request::{ARGUMENT, GREETING, OUT_OF_MEMORY, Reply, TrialRequest};
 use limen::files::MemoryFiles;
 use limen::unit::show_bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
@@ -84,7 +84,7 @@ enum End {
 /// How the process failed.
 pub(super) fn run_trial(
     program: &Path,
-    request: &Request,
+    request: &TrialRequest,
     memory: &MemoryFiles,
 ) -> Result<serde_json::Value, TrialFailure> {
     let not_begun = |what: &str, error: std::io::Error| TrialFailure {
@@ -127,7 +127,7 @@ pub(super) fn run_trial(
 
 /// Returns the request and the files that it lists as a file in memory: unlike a pipe, it takes any length without blocking, and unlike a
 /// file on disk, nothing else can open it.
-fn request_file(request: &Request, memory: &MemoryFiles) -> std::io::Result<Stdio> {
+fn request_file(request: &TrialRequest, memory: &MemoryFiles) -> std::io::Result<Stdio> {
     let mut file = File::from(memfd_create("limen-trial", MFdFlags::MFD_CLOEXEC)?);
     // In one write: serializing into the file would make a system call per token.
     let mut line = serde_json::to_vec(request)?;
@@ -141,12 +141,12 @@ fn request_file(request: &Request, memory: &MemoryFiles) -> std::io::Result<Stdi
 }
 
 impl Trial {
-    fn limits(&self, request: &Request) -> Limits {
+    fn limits(&self, request: &TrialRequest) -> Limits {
         request.limits.of(self.size, request.calls())
     }
 
     /// Reads its output until it has answered, closes its stdout, or its time is up.
-    fn read_replies(&mut self, request: &Request) -> End {
+    fn read_replies(&mut self, request: &TrialRequest) -> End {
         let (Some(mut stdout), Some(mut stderr)) = (self.child.stdout.take(), self.child.stderr.take()) else {
             return End::Closed;
         };
@@ -224,7 +224,7 @@ impl Trial {
     }
 
     /// Kills the process and reaps it.
-    fn reap(&mut self, request: &Request, end: &mut End) -> Option<ExitStatus> {
+    fn reap(&mut self, request: &TrialRequest, end: &mut End) -> Option<ExitStatus> {
         // After it closed its stdout it is about to exit by itself, and its status says why.
         let wall = self.limits(request).wall;
         while matches!(end, End::Closed) {
@@ -239,7 +239,7 @@ impl Trial {
         self.child.wait().ok()
     }
 
-    fn died(self, end: End, status: Option<ExitStatus>, request: &Request, program: &str) -> TrialFailure {
+    fn died(self, end: End, status: Option<ExitStatus>, request: &TrialRequest, program: &str) -> TrialFailure {
         let limits = self.limits(request);
         let stderr = String::from_utf8_lossy(&self.stderr);
         let signal = status.and_then(|status| status.signal());
@@ -287,7 +287,7 @@ fn signal_name(signal: i32) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::limits::RequestedLimits;
-    use super::super::request::{AnyPath, Task};
+    use super::super::request::{AnyPath, TrialTask};
     use super::*;
     use limen::policy::Trials;
     use std::os::unix::fs::PermissionsExt;
@@ -328,7 +328,7 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
             let is_late = ["hangs", "closes", "shouts"].contains(&name);
             let trials = Trials { wall: is_late.then_some(Duration::from_millis(500)), ..Trials::default() };
-            let request = Request {
+            let request = TrialRequest {
                 parent: std::process::id(),
                 limits: RequestedLimits::new(&trials),
                 size: 0,
@@ -339,7 +339,7 @@ mod tests {
                 allow_software: false,
                 gpu: None,
                 report_differences: false,
-                task: Task::Inspect(AnyPath::new("model.onnx".as_ref())),
+                task: TrialTask::Inspect(AnyPath::new("model.onnx".as_ref())),
             };
             let died = run_trial(&path, &request, &MemoryFiles::default()).unwrap_err();
             assert!(died.how.contains(how), "{name}: {died:?}");

@@ -4,8 +4,8 @@ use super::request::RequestedNode;
 use crate::base::BackendOptions;
 use crate::cache;
 use crate::onnx::UncheckedModel;
-use crate::plan::{COMPILED, Config, Recorded, Runtimes};
-use crate::steps::Record;
+use crate::plan::{COMPILED, InferConfig, RecordedModel, Runtimes};
+use crate::steps::TrialRecord;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
@@ -16,23 +16,23 @@ pub(super) struct RecordPlace {
     /// The cache folder, if there is one.
     cache: Option<PathBuf>,
     /// The key on disk, by content, if there is a cache folder.
-    key: Option<cache::Key>,
+    key: Option<cache::CacheKey>,
 }
 
 /// Results in memory, the newest last.
-static KEPT: Mutex<Vec<(String, Record)>> = Mutex::new(Vec::new());
+static KEPT: Mutex<Vec<(String, TrialRecord)>> = Mutex::new(Vec::new());
 /// The most results kept in memory.
 const MAX_KEPT: usize = 64;
 
 impl RecordPlace {
     pub(super) fn of(
-        config: &Config,
+        config: &InferConfig,
         runtimes: &Runtimes,
         options: &BackendOptions,
         node: &RequestedNode,
         stamps: &[String],
         file: Option<&UncheckedModel>,
-        recorded: &Recorded,
+        recorded: &RecordedModel,
     ) -> Self {
         let asked = serde_json::to_string(node).unwrap_or_default();
         let name = format!("{asked}\n{options:?}\n{}", stamps.join("\n"));
@@ -41,38 +41,38 @@ impl RecordPlace {
     }
 
     fn key(
-        config: &Config,
+        config: &InferConfig,
         runtimes: &Runtimes,
         options: &BackendOptions,
         node: &RequestedNode,
         file: &UncheckedModel,
-        recorded: &Recorded,
-    ) -> cache::Key {
+        recorded: &RecordedModel,
+    ) -> cache::CacheKey {
         let mut parts =
             vec!["trial".to_string(), node.config.to_string(), format!("{:?}", node.given), file.sum().into()];
         parts.extend(recorded.sums().into_iter().map(|(field, sum)| format!("{field} {sum}")));
         let asked = runtimes.candidates(config, options).into_iter().filter(|candidate| config.asks(candidate.backend));
         parts.extend(asked.map(|candidate| format!("{} {}", candidate.name, candidate.version())));
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-        cache::Key::of_trial(&parts)
+        cache::CacheKey::of_trial(&parts)
     }
 
     /// Returns the stored result, and a note for the plan if it was read from disk.
-    pub(super) fn find(&self) -> Option<(Record, Option<String>)> {
+    pub(super) fn find(&self) -> Option<(TrialRecord, Option<String>)> {
         let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, record)) = kept.iter().find(|(name, _)| *name == self.name) {
             return Some((record.clone(), None));
         }
         drop(kept);
         let (folder, key) = (self.cache.as_deref()?, self.key.as_ref()?);
-        let cache::Found::Entry(bytes) = cache::read(folder, key) else { return None };
-        let mut record: Record = serde_json::from_slice(&bytes).ok()?;
+        let cache::CacheLookup::Entry(bytes) = cache::read(folder, key) else { return None };
+        let mut record: TrialRecord = serde_json::from_slice(&bytes).ok()?;
         // Compilation counts belong to this process, so that step is run again.
         record.forget(COMPILED);
         Some((record, Some(format!("tried before; the result was read from {}", folder.display()))))
     }
 
-    pub(super) fn keep(&self, record: &Record) {
+    pub(super) fn keep(&self, record: &TrialRecord) {
         let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|(name, _)| *name != self.name);
         if kept.len() == MAX_KEPT {

@@ -1,6 +1,6 @@
 //! The messages between a trial process and its parent.
 
-use super::limits::{Calls, RequestedLimits};
+use super::limits::{RequestedLimits, TrialCalls};
 #[cfg(feature = "ort")]
 use crate::backend::{onnxruntime, onnxruntime_plugin};
 use crate::base::BackendOptions;
@@ -24,7 +24,7 @@ pub(super) const OUT_OF_MEMORY: &str = "memory allocation of ";
 
 /// The request of a trial.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Request {
+pub(super) struct TrialRequest {
     /// The parent's process id: the trial ends with the parent.
     pub(super) parent: u32,
     pub(super) limits: RequestedLimits,
@@ -38,17 +38,23 @@ pub(super) struct Request {
     pub(super) allow_software: bool,
     pub(super) gpu: Option<String>,
     pub(super) report_differences: bool,
-    pub(super) task: Task,
+    pub(super) task: TrialTask,
 }
 
-impl Request {
+impl TrialRequest {
     /// A request for a model whose file has `size` bytes, with these files in memory.
-    pub(super) fn new(trials: &Trials, options: &BackendOptions, size: u64, memory: &MemoryFiles, task: Task) -> Self {
+    pub(super) fn new(
+        trials: &Trials,
+        options: &BackendOptions,
+        size: u64,
+        memory: &MemoryFiles,
+        task: TrialTask,
+    ) -> Self {
         #[cfg(feature = "ort")]
         let (onnxruntime, plugin) = (onnxruntime(options), onnxruntime_plugin(options));
         #[cfg(not(feature = "ort"))]
         let (onnxruntime, plugin) = (options.onnxruntime.clone(), options.onnxruntime_plugin.clone());
-        Request {
+        TrialRequest {
             parent: std::process::id(),
             limits: RequestedLimits::new(trials),
             size,
@@ -67,7 +73,7 @@ impl Request {
     pub(super) fn options(&self) -> BackendOptions {
         BackendOptions {
             cache: self.cache.as_ref().map(AnyPath::path),
-            calibrate: matches!(&self.task, Task::Plan(node) if node.calibrate),
+            calibrate: matches!(&self.task, TrialTask::Plan(node) if node.calibrate),
             onnxruntime: self.onnxruntime.as_ref().map(AnyPath::path),
             onnxruntime_plugin: self.onnxruntime_plugin.as_ref().map(AnyPath::path),
             allow_software: self.allow_software,
@@ -79,19 +85,19 @@ impl Request {
         }
     }
 
-    pub(super) fn calls(&self) -> Calls {
+    pub(super) fn calls(&self) -> TrialCalls {
         match &self.task {
-            Task::Plan(RequestedNode { runtimes, threads, items, item, .. }) => {
-                Calls { runtimes: *runtimes, threads: *threads, items: *items, item: *item }
+            TrialTask::Plan(RequestedNode { runtimes, threads, items, item, .. }) => {
+                TrialCalls { runtimes: *runtimes, threads: *threads, items: *items, item: *item }
             }
-            Task::Inspect(_) => Calls { runtimes: 1, threads: 1, items: 1, item: 0 },
+            TrialTask::Inspect(_) => TrialCalls { runtimes: 1, threads: 1, items: 1, item: 0 },
         }
     }
 }
 
 /// The task of a trial.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Task {
+pub(super) enum TrialTask {
     /// Plan a node; the answer is a `Result<Record, PlanErrors>`.
     Plan(RequestedNode),
     /// Inspect a file; the answer is a `Result<(Inspection, Details), ReadError>`, with only the operators that deviate somewhere.

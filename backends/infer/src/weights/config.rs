@@ -2,7 +2,7 @@
 
 use super::encoding::Encoding;
 use super::file::{FileTensor, tensors, whole};
-use super::int4::Layout;
+use super::int4::Int4Layout;
 use super::tensor::Weights;
 use super::transform::WeightTransform;
 use crate::base::{check_sum, refuse_remote, sha256};
@@ -89,7 +89,7 @@ impl WeightConfig {
         if let Some(why) = foreign_format(ending, &bytes).filter(|_| is_plain) {
             return Err(wrong(why));
         }
-        let layout = self.encoding.and_then(Layout::of);
+        let layout = self.encoding.and_then(Int4Layout::of);
         let parts = layout.as_ref().map(|layout| layout.names(self.tensor.as_deref()));
         let is_wanted = |name: &str| match (&parts, &self.tensor) {
             (Some(parts), _) => parts.iter().any(|part| part == name),

@@ -13,7 +13,7 @@ use limen::message::DType;
 const PER_WORD: usize = 8;
 
 /// How the integers of a layer are stored.
-pub(super) struct Layout {
+pub(super) struct Int4Layout {
     name: &'static str,
     /// Whether a word of `qweight` holds eight inputs of an output, and not eight outputs of an input. Words of `qzeros` always
     /// hold eight outputs.
@@ -27,16 +27,16 @@ pub(super) struct Layout {
 /// A field of the config, and a message that continues "the file …".
 type Wrong = (&'static str, String);
 
-impl Layout {
+impl Int4Layout {
     /// The layout of an encoding, if it is one of 4 bits.
-    pub(super) fn of(encoding: Encoding) -> Option<Layout> {
+    pub(super) fn of(encoding: Encoding) -> Option<Int4Layout> {
         let name = encoding.name();
-        let in_order = Layout { name, holds_inputs: true, places: [0, 1, 2, 3, 4, 5, 6, 7], zero_offset: 0 };
+        let in_order = Int4Layout { name, holds_inputs: true, places: [0, 1, 2, 3, 4, 5, 6, 7], zero_offset: 0 };
         match encoding {
-            Encoding::Gptq => Some(Layout { zero_offset: 1, ..in_order }),
+            Encoding::Gptq => Some(Int4Layout { zero_offset: 1, ..in_order }),
             Encoding::GptqV2 => Some(in_order),
             // From the lowest bits, a word holds the outputs 0, 2, 4, 6, 1, 3, 5, 7.
-            Encoding::Awq => Some(Layout { holds_inputs: false, places: [0, 4, 1, 5, 2, 6, 3, 7], ..in_order }),
+            Encoding::Awq => Some(Int4Layout { holds_inputs: false, places: [0, 4, 1, 5, 2, 6, 3, 7], ..in_order }),
             Encoding::F8E4m3 | Encoding::F8E5m2 => None,
         }
     }

@@ -3,7 +3,7 @@
 use super::tensor::Weights;
 use limen::message::DType;
 use limen::unit::show_bytes;
-use limen_npy::{HeaderError, Kind, MAX_HEADER};
+use limen_npy::{ElementKind, HeaderError, MAX_HEADER};
 use std::io::{Read, Seek, SeekFrom};
 
 /// The most bytes before the numbers: magic, version and length, and the header.
@@ -30,37 +30,37 @@ struct Head {
 impl Head {
     /// Reads the header of an array from its first bytes.
     fn read(mut bytes: &[u8]) -> Result<Self, String> {
-        let header = limen_npy::Header::read(&mut bytes).map_err(|error| match error {
+        let header = limen_npy::NpyHeader::read(&mut bytes).map_err(|error| match error {
             HeaderError::NotNpy | HeaderError::TooShort => "is not an .npy".into(),
             HeaderError::Truncated | HeaderError::TooLong(_) => "has a truncated or oversized header".into(),
             HeaderError::Fields => "has fields; save each as a separate array".into(),
             HeaderError::Malformed(what, at) => format!("has a header that NumPy does not write: {what} at byte {at}"),
             error => format!("is an .npy that cannot be read: {error}"),
         });
-        let limen_npy::Header { element, is_fortran, shape: dims, start } = header?;
+        let limen_npy::NpyHeader { element, is_fortran, shape: dims, start } = header?;
         if is_fortran && dims.len() > 1 {
             return Err("is in Fortran order; save it with `numpy.save(file, numpy.ascontiguousarray(array))`".into());
         }
         let dtype = match (element.kind, element.size) {
-            (Kind::Float, 2) => DType::F16,
-            (Kind::Float, 4) => DType::F32,
-            (Kind::Float, 8) => DType::F64,
-            (Kind::Int, 1) => DType::I8,
-            (Kind::Int, 2) => DType::I16,
-            (Kind::Int, 4) => DType::I32,
-            (Kind::Int, 8) => DType::I64,
+            (ElementKind::Float, 2) => DType::F16,
+            (ElementKind::Float, 4) => DType::F32,
+            (ElementKind::Float, 8) => DType::F64,
+            (ElementKind::Int, 1) => DType::I8,
+            (ElementKind::Int, 2) => DType::I16,
+            (ElementKind::Int, 4) => DType::I32,
+            (ElementKind::Int, 8) => DType::I64,
             // Models have bools as numbers.
-            (Kind::Uint | Kind::Bool, 1) => DType::U8,
-            (Kind::Uint, 2) => DType::U16,
-            (Kind::Uint, 4) => DType::U32,
-            (Kind::Uint, 8) => DType::U64,
+            (ElementKind::Uint | ElementKind::Bool, 1) => DType::U8,
+            (ElementKind::Uint, 2) => DType::U16,
+            (ElementKind::Uint, 4) => DType::U32,
+            (ElementKind::Uint, 8) => DType::U64,
             _ => return Err(format!("elements are '{element}'; numbers and bools can be read")),
         };
         let shape: Option<Vec<usize>> = dims.iter().map(|n| usize::try_from(*n).ok()).collect();
         let shape = shape.ok_or("its shape does not fit in memory")?;
         let takes = dims.iter().try_fold(dtype.size() as u64, |n, dim| n.checked_mul(*dim));
         let takes = takes.ok_or_else(|| format!("has the shape {shape:?}, which does not fit in memory"))?;
-        let is_bool = element.kind == Kind::Bool;
+        let is_bool = element.kind == ElementKind::Bool;
         Ok(Head { dtype, shape, is_bool, is_big_endian: element.is_big_endian, at: start, takes })
     }
 

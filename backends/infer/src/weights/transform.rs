@@ -17,7 +17,7 @@ pub enum WeightTransform {
     /// Converts the elements to another type. Integers are truncated towards zero; a value that does not fit is an error.
     Cast(DType),
     /// A range of one dim.
-    Slice(Slice),
+    Slice(WeightSlice),
     /// Multiplies every number by this; for floating-point types.
     Scale(f64),
     /// Quantizes to 8-bit integers with a scale; for floating-point types.
@@ -26,7 +26,7 @@ pub enum WeightTransform {
 
 /// A range of one dim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-pub struct Slice {
+pub struct WeightSlice {
     /// The dim, from 0.
     #[serde(default)]
     pub axis: usize,
@@ -117,7 +117,7 @@ impl Weights {
         Ok(Weights { shape, bytes, ..self })
     }
 
-    fn slice(mut self, Slice { axis, from, to }: Slice) -> Result<Weights, String> {
+    fn slice(mut self, WeightSlice { axis, from, to }: WeightSlice) -> Result<Weights, String> {
         let Some(length) = self.shape.get(axis).copied() else {
             return Err(format!("{:?} has no dim {axis}", self.shape));
         };

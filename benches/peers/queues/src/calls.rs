@@ -1,4 +1,4 @@
-//! The floor: every node a dynamic call, all on one thread, no queue at all.
+//! The baseline: every node a dynamic call, all on one thread, no queue at all.
 
 use crate::payload::Payload;
 use crate::*;

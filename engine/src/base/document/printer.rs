@@ -26,15 +26,15 @@ impl Serialize for Printed<'_> {
                 entries.iter().try_for_each(|(key, value)| map.serialize_entry(&key.name, &inner(value)))?;
                 map.end()
             }
-            scalar if self.places => Commented(Scalar(scalar), self.tree.place.to_string()).serialize(serializer),
-            scalar => Scalar(scalar).serialize(serializer),
+            scalar if self.places => Commented(YamlScalar(scalar), self.tree.place.to_string()).serialize(serializer),
+            scalar => YamlScalar(scalar).serialize(serializer),
         }
     }
 }
 
-struct Scalar<'a>(&'a Value);
+struct YamlScalar<'a>(&'a Value);
 
-impl Serialize for Scalar<'_> {
+impl Serialize for YamlScalar<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
             Value::Bool(b) => serializer.serialize_bool(*b),
@@ -47,7 +47,7 @@ impl Serialize for Scalar<'_> {
             Value::Substituted(word) => match (word.written(), word.settled()) {
                 // A secret is printed as its variable, so that it is looked up again.
                 (Some(written), _) => serializer.serialize_str(written),
-                (None, Some(value)) => Scalar(&value).serialize(serializer),
+                (None, Some(value)) => YamlScalar(&value).serialize(serializer),
                 // Still ambiguous: printed as a variable with only a default, which stays ambiguous.
                 (None, None) => serializer.serialize_str(&format!("${{:-{}}}", word.characters())),
             },

@@ -1,6 +1,6 @@
 //! Calls of a model, from their start until their messages are done.
 
-use crate::exec::stage::Trouble;
+use crate::exec::stage::CallFailure;
 use crate::ledger::Run;
 use crate::message::origins::Origins;
 use crate::message::payload::Header;
@@ -18,7 +18,7 @@ pub(super) struct Flight {
     /// When it was found to have finished; 0 before.
     pub(super) finished_at: u64,
     /// Why it could not start.
-    pub(super) trouble: Option<Trouble>,
+    pub(super) failure: Option<CallFailure>,
     /// Whether it has no result because the call that wrote an input on a device has failed.
     pub(super) is_input_lost: bool,
     /// Its inputs on a device, input by input: no slot is written while the call reads it.
@@ -43,7 +43,7 @@ impl Flight {
             n: 0,
             started: 0,
             finished_at: 0,
-            trouble: None,
+            failure: None,
             is_input_lost: false,
             kept: Vec::with_capacity(kept),
             is_reported: false,

@@ -11,8 +11,8 @@ use crate::exec::infer::side::BatchBuffer;
 use crate::exec::infer::{Batch, Make};
 use crate::exec::outlier::ModelCalls;
 use crate::exec::stage::{
-    Common, DeviceWait, Ended, Life, Peak, Stage, Standing, Trouble, Turn, blocked, filter_burst, guarded, note_skew,
-    refuse,
+    CallFailure, Common, DeviceWait, Ended, Life, Peak, Readiness, Stage, Turn, blocked, filter_burst, guarded,
+    note_skew, refuse,
 };
 use crate::exec::worker::Cx;
 use crate::ledger::Run;
@@ -302,11 +302,11 @@ impl InferStage {
             && let Some(session) = &mut self.session
         {
             let outcome = guarded("keep_warm", || Ok(session.keep_warm()?));
-            cx.stale();
+            cx.invalidate_clock();
             self.warmth.last = cx.read();
             self.warmth.calls += 1;
-            if let Err(trouble) = outcome {
-                self.fail(cx, trouble);
+            if let Err(failure) = outcome {
+                self.fail(cx, failure);
             }
         }
         self.warmth.last.saturating_add(after)
@@ -344,8 +344,8 @@ impl InferStage {
                 }
                 Ok(())
             });
-            if let Err(trouble) = outcome {
-                self.fail(cx, trouble);
+            if let Err(failure) = outcome {
+                self.fail(cx, failure);
                 return Turn::Worked;
             }
         }
@@ -375,8 +375,8 @@ impl InferStage {
     }
 
     #[cold]
-    fn fail(&mut self, cx: &mut Cx, trouble: Trouble) {
-        if self.common.report(cx, trouble) {
+    fn fail(&mut self, cx: &mut Cx, failure: CallFailure) {
+        if self.common.report(cx, failure) {
             return;
         }
         cx.shared.backend(self.common.node, |status| status.ready = false);
@@ -421,9 +421,9 @@ impl InferStage {
                 cx.shared.backend(self.common.node, |status| status.ready = true);
                 self.common.rebuilt(cx);
             }
-            Err(trouble) => self.fail(cx, trouble),
+            Err(failure) => self.fail(cx, failure),
         }
-        cx.stale();
+        cx.invalidate_clock();
         Turn::Worked
     }
 
@@ -444,8 +444,8 @@ impl InferStage {
             drop(session);
             Ok(())
         });
-        for trouble in [figures, states, dropped].into_iter().filter_map(Result::err) {
-            self.common.report(cx, trouble);
+        for failure in [figures, states, dropped].into_iter().filter_map(Result::err) {
+            self.common.report(cx, failure);
         }
     }
 }
@@ -496,26 +496,26 @@ impl Stage for InferStage {
         Turn::Worked
     }
 
-    fn standing(&mut self, cx: &mut Cx) -> Standing {
+    fn readiness(&mut self, cx: &mut Cx) -> Readiness {
         let now = cx.mark();
-        if let Some(standing) = self.common.standing_without_node(now, cx) {
-            return standing;
+        if let Some(readiness) = self.common.readiness_without_node(now, cx) {
+            return readiness;
         }
         if self.has_finished(cx) {
             let mut pressed = false;
             self.emit.ports.each(&mut |port| pressed |= port.is_pressed());
             let first = self.flights.front().and_then(|flight| flight.headers.first());
-            return Standing { ready: true, due: self.common.due_of(first, now), pressed };
+            return Readiness { ready: true, due: self.common.due_of(first, now), pressed };
         }
         if self.held.is_empty() && self.intake.ready(1) == 0 {
             let has_turn = self.intake.has_freed() || self.intake.state() != EdgeState::Open;
-            return if has_turn { Standing::URGENT } else { Standing::IDLE };
+            return if has_turn { Readiness::URGENT } else { Readiness::IDLE };
         }
         let since = self.common.ready_since(now);
         let mut pressed = false;
         self.emit.ports.each(&mut |port| pressed |= port.is_pressed());
         let oldest = self.held.front().map(|held| ZipMany::header(&held.set, self.common.lead));
-        Standing { ready: true, due: self.common.due_of(oldest, since), pressed }
+        Readiness { ready: true, due: self.common.due_of(oldest, since), pressed }
     }
 
     fn await_device(&mut self, wait: DeviceWait) -> Option<bool> {

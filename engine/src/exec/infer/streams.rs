@@ -13,13 +13,13 @@ pub(crate) struct ResetRules {
 /// The state of all streams of a stateful model.
 pub(super) struct Streams<L> {
     /// By source number.
-    streams: Vec<Stream<L>>,
+    streams: Vec<StreamState<L>>,
     resets: ResetRules,
 }
 
 /// A stream's state and position.
 #[derive(Default)]
-struct Stream<L> {
+struct StreamState<L> {
     state: L,
     /// The sequence number expected next.
     next: Option<u64>,
@@ -29,11 +29,11 @@ struct Stream<L> {
 impl<L: Default> Streams<L> {
     /// Creates the initial state for each source.
     pub(super) fn new(sources: usize, resets: ResetRules) -> Self {
-        Streams { streams: std::iter::repeat_with(Stream::default).take(sources).collect(), resets }
+        Streams { streams: std::iter::repeat_with(StreamState::default).take(sources).collect(), resets }
     }
 
     pub(super) fn reset(&mut self) {
-        self.streams.iter_mut().for_each(|stream| *stream = Stream::default());
+        self.streams.iter_mut().for_each(|stream| *stream = StreamState::default());
     }
 
     /// Moves the states of the messages' streams into the lanes of a call.

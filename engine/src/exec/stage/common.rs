@@ -1,17 +1,17 @@
 //! State common to all stages: the node's life cycle, its counters, and how many messages a turn may take.
 
+use super::call_failure::{CallFailure, FailureText};
 use super::deadline_filter::{BySource, DeadlineFilter};
-use super::fault::Fault;
+use super::fault::InjectedFaults;
 use super::liveness::{GapChange, Liveness};
 use super::restart::Restart;
-use super::trouble::{Trouble, TroubleText};
-use super::{Counts, Judged, SLOW_NS, Standing, TURN_NS, Turn};
+use super::{Judged, Readiness, SLOW_NS, StageCounts, TURN_NS, Turn};
 use crate::base::policy::{NodePolicy, OnError, OnGap};
 use crate::edge::{BURST, EdgeState, Reason};
-use crate::exec::notice::Noticed;
 use crate::exec::planned::StagePlan;
 use crate::exec::shared::{Failure, RunShared};
 use crate::exec::worker::Cx;
+use crate::exec::worker_event::WorkerEvent;
 use crate::host::sync::Arc;
 use crate::ledger::{Hist, Term};
 use crate::message::payload::Header;
@@ -35,13 +35,13 @@ pub(crate) enum Life {
 
 /// The state a stage shares with other stages and with the report.
 pub(crate) struct Links {
-    pub(crate) counts: Arc<Counts>,
+    pub(crate) counts: Arc<StageCounts>,
     /// Inputs with an `expect_every` limit.
     pub(crate) live: Vec<Liveness>,
     /// Deadlines met and missed at a sink, by path of the plan.
     pub(crate) judged: Arc<Vec<Judged>>,
     /// The counters of the downstream nodes.
-    pub(crate) behind: Vec<Arc<Counts>>,
+    pub(crate) behind: Vec<Arc<StageCounts>>,
 }
 
 /// The part of a stage that is independent of node and payload types. Whatever is tested per message or per turn is a
@@ -49,7 +49,7 @@ pub(crate) struct Links {
 // What a single message needs comes first, in two cache lines: at low rates a message costs what it fetches.
 #[repr(C, align(64))]
 pub(crate) struct Common {
-    pub(crate) counts: Arc<Counts>,
+    pub(crate) counts: Arc<StageCounts>,
     pub(crate) node: usize,
     pub(crate) life: Life,
     /// Whether messages need a closer look or a call each: `filter`, `singled` and `traced` in one test, made once a
@@ -86,7 +86,7 @@ pub(crate) struct Common {
     /// How far apart in time joined messages originated.
     pub(crate) skew: Option<Hist>,
     /// Injected faults.
-    pub(crate) fault: Option<Box<Fault>>,
+    pub(crate) fault: Option<Box<InjectedFaults>>,
     /// Inputs with an `expect_every` limit.
     pub(crate) live: Vec<Liveness>,
     /// The node's policy from the graph file.
@@ -136,7 +136,7 @@ impl Common {
             calling: false,
             blocked_since: 0,
             lead: plan.rule.lead(),
-            fault: policy.fault.clone().map(|spec| Box::new(Fault::new(spec, cx.clock().clone()))),
+            fault: policy.fault.clone().map(|spec| Box::new(InjectedFaults::new(spec, cx.clock().clone()))),
             filter,
             budget: policy.budget_ns().unwrap_or(0),
             refuses: plan.refuses,
@@ -211,7 +211,7 @@ impl Common {
             let text = match change {
                 None => continue,
                 Some(GapChange::Ended(after)) => {
-                    cx.shared.notice(|| Noticed::GapEnded { node, edge, after });
+                    cx.shared.record_event(|| WorkerEvent::GapEnded { node, edge, after });
                     continue;
                 }
                 Some(GapChange::Begun(text)) => text,
@@ -223,7 +223,7 @@ impl Common {
                 let failure = Failure { node: self.node, call: "expect_every", number, text, panicked: false };
                 cx.shared.fail(failure, OnError::Stop);
             } else {
-                cx.shared.notice(|| Noticed::Gap { node, edge, every });
+                cx.shared.record_event(|| WorkerEvent::Gap { node, edge, every });
                 cx.shared.note(text);
             }
         }
@@ -304,7 +304,7 @@ impl Common {
     pub(super) fn report_detached(&self) {
         if self.policy.on_error == OnError::Detach {
             let node = self.node;
-            self.shared.notice(|| Noticed::Detached { node });
+            self.shared.record_event(|| WorkerEvent::Detached { node });
         }
     }
 
@@ -319,7 +319,7 @@ impl Common {
         if let Some(due) = restart.again_at(now) {
             self.life = Life::Restarting(due);
             let (node, after) = (self.node, due - now);
-            self.shared.notice(|| Noticed::Restarting { node, after });
+            self.shared.record_event(|| WorkerEvent::Restarting { node, after });
             return true;
         }
         let tries = restart.tries();
@@ -337,7 +337,7 @@ impl Common {
         }
         self.counts.restarts.add(1);
         let node = self.node;
-        self.shared.notice(|| Noticed::Restarted { node });
+        self.shared.record_event(|| WorkerEvent::Restarted { node });
     }
 
     /// When the result of a message is due; without a header, as if the message began now.
@@ -354,12 +354,12 @@ impl Common {
         }
     }
 
-    /// The standing of a stage without a node; `None` if the node is there.
-    pub(crate) fn standing_without_node(&self, now: u64, cx: &Cx) -> Option<Standing> {
+    /// The readiness of a stage without a node; `None` if the node is there.
+    pub(crate) fn readiness_without_node(&self, now: u64, cx: &Cx) -> Option<Readiness> {
         match self.life {
             Life::Open => None,
-            Life::Restarting(due) if now < due && !cx.is_stopping() => Some(Standing::IDLE),
-            Life::Restarting(_) | Life::Ending | Life::Gone(_) | Life::Ended => Some(Standing::URGENT),
+            Life::Restarting(due) if now < due && !cx.is_stopping() => Some(Readiness::IDLE),
+            Life::Restarting(_) | Life::Ending | Life::Gone(_) | Life::Ended => Some(Readiness::URGENT),
         }
     }
 
@@ -375,22 +375,22 @@ impl Common {
         }
     }
 
-    /// The standing of a stage with inputs.
-    pub(super) fn standing_of(&mut self, intake: &mut impl Intake, pressed: bool, cx: &mut Cx) -> Standing {
+    /// The readiness of a stage with inputs.
+    pub(super) fn readiness_of(&mut self, intake: &mut impl Intake, pressed: bool, cx: &mut Cx) -> Readiness {
         let now = cx.mark();
-        if let Some(standing) = self.standing_without_node(now, cx) {
-            return standing;
+        if let Some(readiness) = self.readiness_without_node(now, cx) {
+            return readiness;
         }
         if intake.ready(1) == 0 {
             // A join may have lost messages without a partner. Their producer has room again, and the next turn must
             // tell it.
             let has_turn = intake.has_freed() || intake.state() != EdgeState::Open;
-            return if has_turn { Standing::URGENT } else { Standing::IDLE };
+            return if has_turn { Readiness::URGENT } else { Readiness::IDLE };
         }
         let mut due = None;
         intake.peek(&mut |header| due = Some(self.due_of(Some(header), now)));
         let since = self.ready_since(now);
-        Standing { ready: true, due: due.unwrap_or_else(|| self.due_of(None, since)), pressed }
+        Readiness { ready: true, due: due.unwrap_or_else(|| self.due_of(None, since)), pressed }
     }
 
     /// Since when the stage has had work, as far as a schedule has seen.
@@ -404,10 +404,10 @@ impl Common {
 
     /// Reports a failure. Returns true if the policy is to skip it.
     #[cold]
-    pub(crate) fn report(&mut self, cx: &Cx, trouble: Trouble) -> bool {
+    pub(crate) fn report(&mut self, cx: &Cx, failure: CallFailure) -> bool {
         let number = self.counts.done.get() + self.counts.failed.get();
-        let then = trouble.then(self.policy.on_error);
-        let TroubleText { call, text, panicked, .. } = *trouble.0;
+        let then = failure.then(self.policy.on_error);
+        let FailureText { call, text, panicked, .. } = *failure.0;
         cx.shared.fail(Failure { node: self.node, call, number, text, panicked }, then);
         if then == OnError::Skip {
             return true;

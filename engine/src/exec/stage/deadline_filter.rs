@@ -4,7 +4,7 @@
 //! (`expired`), and so is one that an injected fault drops (`gate`). A stage without deadlines, ages or faults has no
 //! filter.
 
-use super::{Common, Counts};
+use super::{Common, StageCounts};
 use crate::base::policy::OnError;
 use crate::base::policy::OnMiss;
 use crate::base::policy::Qos;
@@ -186,7 +186,7 @@ pub(crate) struct DeadlineFilter {
     waits: Tail,
     calls: Tail,
     /// The counters of the downstream nodes.
-    behind: Vec<Arc<Counts>>,
+    behind: Vec<Arc<StageCounts>>,
     /// The runs of the messages kept; swapped with the burst's.
     kept: Vec<Run>,
     /// When each message of the turn is due at this sink, for every path that ends here.
@@ -240,7 +240,7 @@ impl DeadlineFilter {
         rules: Rules,
         most: usize,
         judged: Arc<Vec<Judged>>,
-        behind: Vec<Arc<Counts>>,
+        behind: Vec<Arc<StageCounts>>,
         traced: bool,
     ) -> Self {
         let most = most.max(BURST) + 1;
@@ -267,7 +267,7 @@ impl DeadlineFilter {
 
     /// Records how long messages waited for a call and how long it took, and updates the estimate for the upstream
     /// nodes.
-    pub(crate) fn learn(&mut self, waited: Option<u64>, call: u64, counts: &Counts) {
+    pub(crate) fn learn(&mut self, waited: Option<u64>, call: u64, counts: &StageCounts) {
         waited.into_iter().for_each(|waited| self.waits.add(waited));
         self.calls.add(call);
         if std::mem::take(&mut self.is_probe) && call < self.calls.p95() {

@@ -8,16 +8,16 @@ use crate::port::error::NodeError;
 
 /// The injected faults of one node.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct InjectedFaults {
     spec: FaultSpec,
     rng: fastrand::Rng,
     clock: Clock,
     calls: u64,
 }
 
-impl Fault {
+impl InjectedFaults {
     pub(crate) fn new(spec: FaultSpec, clock: Clock) -> Self {
-        Fault { rng: fastrand::Rng::with_seed(spec.seed), spec, clock, calls: 0 }
+        InjectedFaults { rng: fastrand::Rng::with_seed(spec.seed), spec, clock, calls: 0 }
     }
 
     /// Applies the faults due at the next call: delays it, hangs, panics or fails it.

@@ -1,6 +1,9 @@
 //! Feeding messages to a node: bursts, timing, counters, and the per-message loop.
 
-use super::{Common, Fault, Life, NodeSlot, PROBE, PROBE_ALONE, SLOW_NS, Trouble, count_misses, filter_burst, guarded};
+use super::{
+    CallFailure, Common, InjectedFaults, Life, NodeSlot, PROBE, PROBE_ALONE, SLOW_NS, count_misses, filter_burst,
+    guarded,
+};
 use crate::base::policy::OnError;
 use crate::edge::Reason;
 use crate::exec::worker::Cx;
@@ -12,9 +15,9 @@ use std::any::Any;
 use std::hint::cold_path;
 
 /// The calls of a node with inputs. Single messages are passed to the concrete node; everything else goes through a
-/// `dyn Calls`, in code compiled once for each type of inputs and outputs: one indirect call for a burst of one run, and one
+/// `dyn NodeCalls`, in code compiled once for each type of inputs and outputs: one indirect call for a burst of one run, and one
 /// for each message of the others.
-pub(super) trait Calls<T, E>: NodeSlot {
+pub(super) trait NodeCalls<T, E>: NodeSlot {
     /// Passes the node all inputs, until one fails. This is the per-message loop, with nothing in it but the node's call.
     fn give(&mut self, burst: &mut Burst<'_, T>, ends: &mut E) -> Result<(), NodeError>;
     /// Passes the node one item.
@@ -23,7 +26,7 @@ pub(super) trait Calls<T, E>: NodeSlot {
 
 /// Source, origin (`begun`) and ledger of a single message whose call has ended; `weight` is 0 if it is not recorded.
 #[derive(Clone, Copy, Default)]
-pub(super) struct LoneLedger {
+pub(super) struct SingleLedger {
     pub(super) source: u16,
     pub(super) begun: u64,
     pub(super) accounted: u64,
@@ -44,13 +47,13 @@ pub(super) trait Ends<I: Intake> {
     fn double(&mut self);
     /// As [`PortSet::admit`](crate::port::output::PortSet::admit).
     fn admit(&mut self) -> Result<(), NodeError>;
-    /// Ends a portion: the messages staged since the last one share this ledger.
-    fn portion(&mut self, accounted: u64, weight: u32);
-    /// Publishes the staged portions; `compute` is the last term of each.
+    /// Ends a segment: the messages staged since the last one share this ledger.
+    fn segment(&mut self, accounted: u64, weight: u32);
+    /// Publishes the staged segments; `compute` is the last term of each.
     fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError>;
     /// As [`Ends::publish_all`], for a single message that was not noted.
-    fn publish_lone(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError>;
-    /// `portion` and `publish` in one, when all calls of the turn share one ledger.
+    fn publish_single(&mut self, ledger: SingleLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError>;
+    /// `segment` and `publish` in one, when all calls of the turn share one ledger.
     fn publish_all(
         &mut self,
         accounted: u64,
@@ -108,7 +111,7 @@ impl Pass {
         items: &mut std::vec::Drain<'_, I::Taken>,
         common: &mut Common,
         cx: &mut Cx,
-        node: &mut dyn Calls<I::Taken, E>,
+        node: &mut dyn NodeCalls<I::Taken, E>,
         ends: &mut E,
     ) -> Result<(), NodeError> {
         while let Some(run) = runs.get(self.at) {
@@ -138,13 +141,13 @@ impl Pass {
                     cx.record(common.compute, compute, 1, 1);
                     common.check_budget(compute);
                     // Later messages of the burst waited for this one; for them that counts as queueing time.
-                    ends.portion(self.accounted + (self.from - self.started), self.weight);
+                    ends.segment(self.accounted + (self.from - self.started), self.weight);
                     ends.publish(cx, end, compute)?;
                     self.from = end;
                 }
             }
             if !self.slow {
-                ends.portion(self.accounted, self.weight);
+                ends.segment(self.accounted, self.weight);
             }
             self.left = 0;
             self.at += 1;
@@ -159,15 +162,15 @@ impl Pass {
     #[allow(clippy::too_many_arguments, reason = "two callers share this state")]
     fn go_on<I: Intake, E: Ends<I>>(
         &mut self,
-        mut trouble: Trouble,
+        mut failure: CallFailure,
         mut noted: usize,
         runs: &[Run],
         items: &mut std::vec::Drain<'_, I::Taken>,
         common: &mut Common,
         cx: &mut Cx,
-        node: &mut dyn Calls<I::Taken, E>,
+        node: &mut dyn NodeCalls<I::Taken, E>,
         ends: &mut E,
-    ) -> (u64, Result<(), Trouble>) {
+    ) -> (u64, Result<(), CallFailure>) {
         let mut failed = 0;
         loop {
             ends.rollback();
@@ -175,19 +178,19 @@ impl Pass {
                 ends.forget(std::mem::replace(&mut noted, 1));
             }
             failed += 1;
-            if trouble.then(common.policy.on_error) != OnError::Skip {
-                return (failed, Err(trouble));
+            if failure.then(common.policy.on_error) != OnError::Skip {
+                return (failed, Err(failure));
             }
-            common.report(cx, trouble);
-            // Continue after the failed message, in its portion.
+            common.report(cx, failure);
+            // Continue after the failed message, in its segment.
             self.left = items.len().saturating_sub(self.behind);
             if self.left == 0 && self.at < runs.len() {
-                ends.portion(self.accounted, self.weight);
+                ends.segment(self.accounted, self.weight);
                 self.at += 1;
             }
             match guarded("call", || self.run::<I, E>(runs, items, common, cx, node, ends)) {
                 Ok(()) => return (failed, Ok(())),
-                Err(next) => trouble = next,
+                Err(next) => failure = next,
             }
         }
     }
@@ -196,9 +199,9 @@ impl Pass {
 /// Passes one item to a node with injected faults. A failed call has consumed its message.
 #[cold]
 fn give_or_fail<I: Intake, E: Ends<I>>(
-    fault: &mut Fault,
+    fault: &mut InjectedFaults,
     item: I::Taken,
-    node: &mut dyn Calls<I::Taken, E>,
+    node: &mut dyn NodeCalls<I::Taken, E>,
     ends: &mut E,
 ) -> Result<(), NodeError> {
     fault.apply()?;
@@ -252,9 +255,9 @@ impl<I: Intake> Feed<I> {
         n: usize,
         common: &mut Common,
         cx: &mut Cx,
-        node: &mut dyn Calls<I::Taken, E>,
+        node: &mut dyn NodeCalls<I::Taken, E>,
         ends: &mut E,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), CallFailure> {
         let mut whole = None;
         if !common.is_slow() && !common.special && self.intake.take_burst(n, &mut self.burst.items) {
             whole = Some(self.intake.last_run(self.burst.items.len()));
@@ -301,13 +304,13 @@ impl<I: Intake> Feed<I> {
     /// Processes a single message: the usual case of a graph that keeps up, and what its latency consists of. No other
     /// worker waits for the room it frees.
     #[inline(always)]
-    pub(super) fn process_only<E: Ends<I>, C: Calls<I::Taken, E>>(
+    pub(super) fn process_only<E: Ends<I>, C: NodeCalls<I::Taken, E>>(
         &mut self,
         common: &mut Common,
         cx: &mut Cx,
         node: &mut C,
         ends: &mut E,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), CallFailure> {
         let Some((item, sent)) = self.intake.take_only() else { return Ok(()) };
         let probed = common.counts.taken.count() % PROBE_ALONE == 1 || common.is_slow();
         if probed || sent != 0 {
@@ -319,7 +322,7 @@ impl<I: Intake> Feed<I> {
 
     /// Out of line, so that a call that is not timed does not pay for the state of one that is.
     #[inline(never)]
-    fn call_timed<E: Ends<I>, C: Calls<I::Taken, E>>(
+    fn call_timed<E: Ends<I>, C: NodeCalls<I::Taken, E>>(
         &mut self,
         item: I::Taken,
         probed: bool,
@@ -327,13 +330,13 @@ impl<I: Intake> Feed<I> {
         cx: &mut Cx,
         node: &mut C,
         ends: &mut E,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), CallFailure> {
         self.call_only::<E, C, true>(item, probed, common, cx, node, ends)
     }
 
     /// Calls the node with a single message; `TIMED` if the message is recorded or the call is `probed`.
     #[inline(always)]
-    fn call_only<E: Ends<I>, C: Calls<I::Taken, E>, const TIMED: bool>(
+    fn call_only<E: Ends<I>, C: NodeCalls<I::Taken, E>, const TIMED: bool>(
         &mut self,
         item: I::Taken,
         probed: bool,
@@ -341,9 +344,9 @@ impl<I: Intake> Feed<I> {
         cx: &mut Cx,
         node: &mut C,
         ends: &mut E,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), CallFailure> {
         let (mut started, mut end, mut compute) = (0, 0, 0);
-        let mut ledger = LoneLedger::default();
+        let mut ledger = SingleLedger::default();
         if TIMED {
             started = cx.mark();
             let header = I::header(&item, common.lead);
@@ -360,7 +363,7 @@ impl<I: Intake> Feed<I> {
             // Recorded after the call, so that the node has its message earlier. A message whose call panics has no terms.
             if run.is_recorded() {
                 ledger.weight = run.weight;
-                ledger.accounted = run.accounted + cx.record_wait_lone(common, run.sent, run.weight, started);
+                ledger.accounted = run.accounted + cx.record_wait_single(common, run.sent, run.weight, started);
                 cx.record(common.compute, compute, 1, run.weight);
             }
             if probed || compute > SLOW_NS {
@@ -368,15 +371,15 @@ impl<I: Intake> Feed<I> {
                 common.learn(compute, 1);
             }
         } else {
-            cx.stale();
+            cx.invalidate_clock();
         }
         common.blocked_since = 0;
         if let Err(error) = result {
             cold_path();
-            return self.skip_one(Trouble::error("call", &error), common, cx, ends);
+            return self.skip_one(CallFailure::error("call", &error), common, cx, ends);
         }
         common.counts.done.add(1);
-        ends.publish_lone(ledger, cx, end, compute).map_err(|e| Trouble::error("emit", &e))
+        ends.publish_single(ledger, cx, end, compute).map_err(|e| CallFailure::error("emit", &e))
     }
 
     /// Handles a panic in a single-message call; `None` if it was not in one. [`crate::exec::scheduler`] catches it.
@@ -387,29 +390,29 @@ impl<I: Intake> Feed<I> {
         common: &mut Common,
         cx: &mut Cx,
         ends: &mut E,
-    ) -> Option<Result<(), Trouble>> {
+    ) -> Option<Result<(), CallFailure>> {
         if !std::mem::take(&mut common.calling) {
             return None;
         }
-        cx.stale();
+        cx.invalidate_clock();
         common.blocked_since = 0;
-        Some(self.skip_one(Trouble::panic("call", panic), common, cx, ends))
+        Some(self.skip_one(CallFailure::panic("call", panic), common, cx, ends))
     }
 
     #[cold]
     fn skip_one<E: Ends<I>>(
         &mut self,
-        trouble: Trouble,
+        failure: CallFailure,
         common: &mut Common,
         cx: &mut Cx,
         ends: &mut E,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), CallFailure> {
         ends.rollback();
-        if trouble.then(common.policy.on_error) != OnError::Skip {
+        if failure.then(common.policy.on_error) != OnError::Skip {
             common.counts.failed.add(1);
-            return Err(trouble);
+            return Err(failure);
         }
-        common.report(cx, trouble);
+        common.report(cx, failure);
         common.counts.failed.add(1);
         Ok(())
     }
@@ -422,9 +425,9 @@ impl<I: Intake> Feed<I> {
         mut whole: Option<Run>,
         common: &mut Common,
         cx: &mut Cx,
-        node: &mut dyn Calls<I::Taken, E>,
+        node: &mut dyn NodeCalls<I::Taken, E>,
         ends: &mut E,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), CallFailure> {
         let slow = common.is_slow() || common.singled;
         let TakenBurst { items, runs } = &mut self.burst;
         if common.traced {
@@ -456,7 +459,7 @@ impl<I: Intake> Feed<I> {
                 Some(_) => node.give(&mut burst, ends),
                 None => pass.run::<I, E>(runs, burst.rest(), common, cx, node, ends),
             });
-            if let Err(trouble) = given {
+            if let Err(failure) = given {
                 if burst.len() == all {
                     let _ = guarded("drop", || {
                         drop(burst.rest().next());
@@ -466,7 +469,7 @@ impl<I: Intake> Feed<I> {
                 // Of a whole run, all messages have been noted.
                 let noted = if whole.is_some() { burst.len() + 1 } else { 1 };
                 runs.extend(whole.take());
-                (failed, result) = pass.go_on::<I, E>(trouble, noted, runs, burst.rest(), common, cx, node, ends);
+                (failed, result) = pass.go_on::<I, E>(failure, noted, runs, burst.rest(), common, cx, node, ends);
             }
             // Dropped with the iterator.
             burst.rest().len()
@@ -482,7 +485,7 @@ impl<I: Intake> Feed<I> {
             }
             common.learn(end - pass.started, all - unfinished);
         } else {
-            cx.stale();
+            cx.invalidate_clock();
         }
         runs.clear();
         if result.is_ok() {
@@ -490,7 +493,7 @@ impl<I: Intake> Feed<I> {
                 Some(_) => ends.publish_all(pass.accounted, pass.weight, cx, end, compute),
                 None => ends.publish(cx, end, compute),
             };
-            result = published.map_err(|e| Trouble::error("emit", &e));
+            result = published.map_err(|e| CallFailure::error("emit", &e));
         }
         self.settle(all, unfinished, failed, common);
         self.intake.ring();

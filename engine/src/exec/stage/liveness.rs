@@ -2,12 +2,12 @@
 
 use crate::base::policy::OnGap;
 use crate::base::unit::show_ns;
-use crate::edge::{EdgeState, Shared};
+use crate::edge::{EdgeShared, EdgeState};
 use crate::host::sync::Arc;
 
 /// A monitored input.
 pub(crate) struct Liveness {
-    edge: Arc<Shared>,
+    edge: Arc<EdgeShared>,
     /// Its index in the plan.
     pub(crate) index: usize,
     /// `node/port`, for messages.
@@ -28,7 +28,7 @@ pub(super) enum GapChange {
 }
 
 impl Liveness {
-    pub(crate) fn new(edge: Arc<Shared>, index: usize, name: String, every: u64, on_gap: OnGap) -> Self {
+    pub(crate) fn new(edge: Arc<EdgeShared>, index: usize, name: String, every: u64, on_gap: OnGap) -> Self {
         Liveness { edge, index, name, every, on_gap, sent: 0, last: 0, is_silent: false }
     }
 

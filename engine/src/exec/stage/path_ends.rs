@@ -1,6 +1,6 @@
 //! Where paths end at a sink: end-to-end latencies and ages of its messages, and their residuals.
 
-use super::feed::{Ends, LoneLedger};
+use super::feed::{Ends, SingleLedger};
 use super::{Common, note_skew};
 use crate::edge::BURST;
 use crate::exec::worker::Cx;
@@ -37,7 +37,7 @@ pub(super) struct PathEnds {
     traced: bool,
     spans: Vec<u16>,
     lead: Lead,
-    /// Ledger and weight of each portion of this turn, and the end of its entries in `origins`.
+    /// Ledger and weight of each segment of this turn, and the end of its entries in `origins`.
     ledgers: Vec<(u64, u32, usize)>,
 }
 
@@ -67,17 +67,17 @@ impl<I: Intake> Ends<I> for PathEnds {
         Ok(())
     }
     #[inline]
-    fn portion(&mut self, accounted: u64, weight: u32) {
-        self.end_portion(accounted, weight);
+    fn segment(&mut self, accounted: u64, weight: u32) {
+        self.end_segment(accounted, weight);
     }
     fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
         self.record(cx, sent, compute);
         Ok(())
     }
     #[inline]
-    fn publish_lone(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
-        debug_assert!(self.skew.is_none() && !self.traced, "such messages are never lone");
-        let LoneLedger { source, begun, accounted, weight } = ledger;
+    fn publish_single(&mut self, ledger: SingleLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
+        debug_assert!(self.skew.is_none() && !self.traced, "such messages are never single");
+        let SingleLedger { source, begun, accounted, weight } = ledger;
         if weight > 0 {
             let note = OriginNote { source, reused: false, closes: true, begun, n: 1 };
             self.record_note(&note, accounted + compute, weight, cx, sent);
@@ -94,7 +94,7 @@ impl<I: Intake> Ends<I> for PathEnds {
         compute: u64,
     ) -> Result<(), NodeError> {
         if weight > 0 {
-            self.end_portion(accounted, weight);
+            self.end_segment(accounted, weight);
             self.record(cx, sent, compute);
         }
         Ok(())
@@ -150,7 +150,7 @@ impl PathEnds {
     }
 
     #[inline]
-    fn end_portion(&mut self, accounted: u64, weight: u32) {
+    fn end_segment(&mut self, accounted: u64, weight: u32) {
         if weight > 0 {
             self.ledgers.push((accounted, weight, self.origins.len()));
         }
@@ -175,7 +175,7 @@ impl PathEnds {
         }
     }
 
-    /// Records the noted messages of all portions.
+    /// Records the noted messages of all segments.
     #[inline(never)]
     fn record(&mut self, cx: &mut Cx, sent: u64, compute: u64) {
         let mut from = 0;

@@ -7,7 +7,7 @@ use crate::base::document::Tree;
 use crate::base::error::Problems;
 use crate::base::policy::RestartSpec;
 use crate::base::unit::Span;
-use crate::exec::stage::Counts;
+use crate::exec::stage::StageCounts;
 use crate::host::clock::Clock;
 use crate::host::descriptors::Descriptors;
 use crate::host::folders::Folders;
@@ -72,7 +72,7 @@ pub(crate) struct Blueprint {
     pub(crate) descriptors: Descriptors,
     pub(crate) run_id: String,
     pub(crate) statistics: Statistics,
-    pub(crate) counts: Arc<Counts>,
+    pub(crate) counts: Arc<StageCounts>,
     pub(crate) wall_offset: u64,
 }
 

@@ -1,10 +1,10 @@
 //! The stage of a sink, where end-to-end latencies are measured.
 
-use super::feed::{Calls, Feed, drop_item};
+use super::feed::{Feed, NodeCalls, drop_item};
 use super::path_ends::PathEnds;
 use super::{
-    Common, Ended, Life, NodeSlot, Slot, Stage, Standing, Trouble, Turn, build_again, drop_node, end_node, guarded,
-    reset_node, set_node,
+    CallFailure, Common, Ended, Life, NodeSlot, Readiness, Stage, StageSlot, Turn, build_again, drop_node, end_node,
+    guarded, reset_node, set_node,
 };
 use crate::edge::EdgeState;
 use crate::exec::planned::StageParts;
@@ -24,7 +24,7 @@ const FLUSH_NS: u64 = 500_000_000;
 
 /// A node without outputs.
 pub(crate) struct SinkStage<N: Sink> {
-    slot: Slot<N>,
+    slot: StageSlot<N>,
     rest: SinkParts<<N::In as SealedInputs>::Intake>,
 }
 
@@ -37,11 +37,11 @@ struct SinkParts<I: Intake> {
     /// When the node writes what it buffers even if another message is waiting, ns.
     flush_due: u64,
     /// `None` if the node does not wait for descriptors.
-    waits: Option<Waits>,
+    waits: Option<DescriptorWaits>,
 }
 
 /// The calls of a sink.
-trait SinkCalls<T>: Calls<T, PathEnds> {
+trait SinkCalls<T>: NodeCalls<T, PathEnds> {
     /// Makes a call without a message.
     fn extra(&mut self, call: ExtraCall) -> Result<(), NodeError>;
     fn progress(&mut self) -> Result<Progress, NodeError>;
@@ -51,7 +51,7 @@ trait SinkCalls<T>: Calls<T, PathEnds> {
 }
 
 /// State of a node that waits for descriptors.
-struct Waits {
+struct DescriptorWaits {
     descriptors: Descriptors,
     /// When `progress` is called next, ns.
     due: u64,
@@ -76,7 +76,7 @@ impl ExtraCall {
     }
 }
 
-impl<N: Sink> Calls<<N::In as SealedInputs>::Taken, PathEnds> for Slot<N> {
+impl<N: Sink> NodeCalls<<N::In as SealedInputs>::Taken, PathEnds> for StageSlot<N> {
     fn give(
         &mut self,
         burst: &mut Burst<'_, <N::In as SealedInputs>::Taken>,
@@ -95,7 +95,7 @@ impl<N: Sink> Calls<<N::In as SealedInputs>::Taken, PathEnds> for Slot<N> {
     }
 }
 
-impl<N: Sink> SinkCalls<<N::In as SealedInputs>::Taken> for Slot<N> {
+impl<N: Sink> SinkCalls<<N::In as SealedInputs>::Taken> for StageSlot<N> {
     fn extra(&mut self, call: ExtraCall) -> Result<(), NodeError> {
         match (&mut self.node, call) {
             (None, _) => Ok(()),
@@ -131,7 +131,8 @@ impl<I: Intake> SinkParts<I> {
             common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
         }
         let ends = PathEnds::new(&common, &sources, cx);
-        let waits = descriptors.map(|descriptors| Waits { descriptors, due: 0, is_full: false, is_finishing: false });
+        let waits =
+            descriptors.map(|descriptors| DescriptorWaits { descriptors, due: 0, is_full: false, is_finishing: false });
         SinkParts { common, feed: Feed::new(Intake::build(intake)), ends, dirty: false, flush_due: 0, waits }
     }
 
@@ -140,15 +141,15 @@ impl<I: Intake> SinkParts<I> {
         let waits = self.waits.as_mut()?;
         if cx.mark() >= waits.due || waits.descriptors.is_woken() {
             let outcome = guarded("progress", || node.progress());
-            cx.stale();
+            cx.invalidate_clock();
             // Also after a failure, or a ready descriptor would wake it again and again.
             waits.descriptors.wait_again();
             match outcome {
                 Ok(Progress::Takes(due)) => (waits.due, waits.is_full) = (due.0, false),
                 Ok(Progress::WhenReady(due)) => (waits.due, waits.is_full) = (due.0, true),
-                Err(trouble) => {
+                Err(failure) => {
                     let is_finishing = waits.is_finishing;
-                    self.fail(node, cx, trouble);
+                    self.fail(node, cx, failure);
                     // A node that continues takes messages, and `progress` is not called again immediately.
                     if let Some(waits) = &mut self.waits {
                         (waits.due, waits.is_full) = (u64::MAX, false);
@@ -175,9 +176,9 @@ impl<I: Intake> SinkParts<I> {
 
     #[cold]
     #[inline(never)]
-    fn fail(&mut self, node: &mut dyn NodeSlot, cx: &mut Cx, trouble: Trouble) {
+    fn fail(&mut self, node: &mut dyn NodeSlot, cx: &mut Cx, failure: CallFailure) {
         self.ends.discard();
-        if self.common.report(cx, trouble) {
+        if self.common.report(cx, failure) {
             return;
         }
         drop_node(node, &mut self.common, cx);
@@ -194,9 +195,9 @@ impl<I: Intake> SinkParts<I> {
     /// Makes a call without a message.
     fn call_extra(&mut self, node: &mut dyn SinkCalls<I::Taken>, call: ExtraCall, cx: &mut Cx) {
         let outcome = guarded(call.name(), || node.extra(call));
-        cx.stale();
-        if let Err(trouble) = outcome {
-            self.fail(node, cx, trouble);
+        cx.invalidate_clock();
+        if let Err(failure) = outcome {
+            self.fail(node, cx, failure);
         }
     }
 
@@ -225,8 +226,8 @@ impl<I: Intake> SinkParts<I> {
                 if let Some(waits) = &mut self.waits {
                     waits.due = 0;
                 }
-                build_again(node, due, &mut self.common, cx).unwrap_or_else(|trouble| {
-                    self.fail(node, cx, trouble);
+                build_again(node, due, &mut self.common, cx).unwrap_or_else(|failure| {
+                    self.fail(node, cx, failure);
                     Turn::Worked
                 })
             }
@@ -274,8 +275,8 @@ impl<I: Intake> SinkParts<I> {
             self.common.blocked_since = 0;
         }
         let (soonest, reset) = self.common.listen(self.feed.intake.due(), cx);
-        if reset && let Err(trouble) = reset_node(node, Reset::Gap, cx) {
-            self.fail(node, cx, trouble);
+        if reset && let Err(failure) = reset_node(node, Reset::Gap, cx) {
+            self.fail(node, cx, failure);
             return Turn::Worked;
         }
         if freed { Turn::Worked } else { Turn::Idle(wake.min(soonest)) }
@@ -305,8 +306,8 @@ impl<I: Intake> SinkParts<I> {
         if let Some(waits) = &mut self.waits {
             waits.due = 0;
         }
-        if let Err(trouble) = self.feed.process(room, &mut self.common, cx, node, &mut self.ends) {
-            self.fail(node, cx, trouble);
+        if let Err(failure) = self.feed.process(room, &mut self.common, cx, node, &mut self.ends) {
+            self.fail(node, cx, failure);
         }
         node.turned();
         self.flush_if_due(node, cx);
@@ -317,8 +318,8 @@ impl<I: Intake> SinkParts<I> {
     #[inline(never)]
     fn take_panic(&mut self, node: &mut dyn NodeSlot, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
         let Some(result) = self.feed.take_panic(panic, &mut self.common, cx, &mut self.ends) else { return false };
-        if let Err(trouble) = result {
-            self.fail(node, cx, trouble);
+        if let Err(failure) = result {
+            self.fail(node, cx, failure);
         }
         true
     }
@@ -330,18 +331,18 @@ impl<I: Intake> SinkParts<I> {
     }
 
     #[inline(never)]
-    fn standing(&mut self, cx: &mut Cx) -> Standing {
+    fn readiness(&mut self, cx: &mut Cx) -> Readiness {
         if self.common.life == Life::Open
             && let Some(waits) = &self.waits
         {
             if cx.mark() >= waits.due || waits.descriptors.is_woken() {
-                return Standing { ready: true, due: 0, pressed: false };
+                return Readiness { ready: true, due: 0, pressed: false };
             }
             if waits.is_full {
-                return Standing::IDLE;
+                return Readiness::IDLE;
             }
         }
-        self.common.standing_of(&mut self.feed.intake, false, cx)
+        self.common.readiness_of(&mut self.feed.intake, false, cx)
     }
 
     #[inline(never)]
@@ -352,15 +353,15 @@ impl<I: Intake> SinkParts<I> {
 
     #[inline(never)]
     fn set(&mut self, node: &mut dyn NodeSlot, name: &str, value: f64, cx: &mut Cx) {
-        if let Err(trouble) = set_node(self.common.node, node, name, value, cx) {
-            self.fail(node, cx, trouble);
+        if let Err(failure) = set_node(self.common.node, node, name, value, cx) {
+            self.fail(node, cx, failure);
         }
     }
 }
 
 impl<N: Sink> SinkStage<N> {
     pub(crate) fn new(node: N, mut parts: StageParts, descriptors: Descriptors, cx: &mut Cx) -> Self {
-        let slot = Slot::new(node, parts.blueprint.take());
+        let slot = StageSlot::new(node, parts.blueprint.take());
         let descriptors = N::WAITS.then_some(descriptors);
         SinkStage { slot, rest: SinkParts::new(parts, descriptors, cx) }
     }
@@ -379,8 +380,8 @@ impl<N: Sink> Stage for SinkStage<N> {
             rest.common.counts.turns.add(1);
             cx.enter(rest.common.node);
             rest.dirty = true;
-            if let Err(trouble) = rest.feed.process_only(&mut rest.common, cx, slot, &mut rest.ends) {
-                rest.fail(slot, cx, trouble);
+            if let Err(failure) = rest.feed.process_only(&mut rest.common, cx, slot, &mut rest.ends) {
+                rest.fail(slot, cx, failure);
             }
             slot.turned();
             rest.flush_if_due(slot, cx);
@@ -393,8 +394,8 @@ impl<N: Sink> Stage for SinkStage<N> {
         self.rest.take_panic(&mut self.slot, panic, cx)
     }
 
-    fn standing(&mut self, cx: &mut Cx) -> Standing {
-        self.rest.standing(cx)
+    fn readiness(&mut self, cx: &mut Cx) -> Readiness {
+        self.rest.readiness(cx)
     }
 
     fn end(self: Box<Self>, cx: &mut Cx) -> Ended {

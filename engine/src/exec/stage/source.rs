@@ -1,8 +1,8 @@
 //! The stage of a source, where messages and their ledgers begin.
 
 use super::{
-    Common, Ended, Life, NodeSlot, PROBE, SLOW_NS, Slot, Stage, Standing, Trouble, Turn, blocked, build_again,
-    drop_node, end_node, guarded, is_pressed, set_node,
+    CallFailure, Common, Ended, Life, NodeSlot, PROBE, Readiness, SLOW_NS, Stage, StageSlot, Turn, blocked,
+    build_again, drop_node, end_node, guarded, is_pressed, set_node,
 };
 use crate::base::policy::OnError;
 use crate::edge::BURST;
@@ -21,7 +21,7 @@ use std::hint::cold_path;
 
 /// A node without inputs.
 pub(crate) struct SourceStage<N: Source> {
-    slot: Slot<N>,
+    slot: StageSlot<N>,
     rest: SourceParts<N::Out>,
 }
 
@@ -36,7 +36,7 @@ trait SourceCalls<O: Outputs>: NodeSlot {
     fn ended(&mut self);
 }
 
-impl<N: Source> SourceCalls<N::Out> for Slot<N> {
+impl<N: Source> SourceCalls<N::Out> for StageSlot<N> {
     fn give(&mut self, emit: &mut Emit<N::Out>, until: u64) -> Result<Next, NodeError> {
         let Some(node) = &mut self.node else {
             cold_path();
@@ -128,7 +128,7 @@ impl<O: Outputs> SourceParts<O> {
     /// Has the source make calls as long as its next sequence number is below `until`. Returns what it wants next, how many calls failed, and
     /// the failure that ends it.
     #[inline]
-    fn call(&mut self, node: &mut dyn SourceCalls<O>, until: u64, cx: &mut Cx) -> (Next, u64, Result<(), Trouble>) {
+    fn call(&mut self, node: &mut dyn SourceCalls<O>, until: u64, cx: &mut Cx) -> (Next, u64, Result<(), CallFailure>) {
         let mut failed = 0;
         // Every call that emits or fails uses a sequence number of its own.
         loop {
@@ -143,18 +143,18 @@ impl<O: Outputs> SourceParts<O> {
                 wants = if emit.seq + 1 < until { node.give(emit, until)? } else { node.give_one(emit)? };
                 if common.singled { finish_call(emit, common) } else { Ok(()) }
             });
-            let trouble = match call {
+            let failure = match call {
                 Ok(()) => return (wants, failed, Ok(())),
-                Err(trouble) => trouble,
+                Err(failure) => failure,
             };
             cold_path();
             self.emit.ports.rollback();
             self.emit.seq += 1;
             failed += 1;
             if self.common.policy.on_error != OnError::Skip {
-                return (Next::Done, failed, Err(trouble));
+                return (Next::Done, failed, Err(failure));
             }
-            self.common.report(cx, trouble);
+            self.common.report(cx, failure);
             if self.emit.seq >= until {
                 return (wants, failed, Ok(()));
             }
@@ -173,7 +173,7 @@ impl<O: Outputs> SourceParts<O> {
         // Until a call that sent something was timed, a turn makes one call.
         let is_probed = common.is_slow() || common.singled || common.turns % PROBE == 1 || common.call_ns == 0;
         if weight == 0 && !is_probed {
-            cx.stale();
+            cx.invalidate_clock();
             return (started, weight);
         }
         let end = cx.read();
@@ -185,7 +185,7 @@ impl<O: Outputs> SourceParts<O> {
         if weight > 0 && done > 0 {
             let n = u32::try_from(done).unwrap_or(u32::MAX);
             cx.record(self.common.compute, end - started, n, weight);
-            if let (1, Some(origin)) = (n, self.emit.ports.lone_origin()) {
+            if let (1, Some(origin)) = (n, self.emit.ports.single_origin()) {
                 cx.record(self.term, end.saturating_sub(origin.0), 1, weight);
             } else {
                 self.record_origins(end, weight, cx);
@@ -213,7 +213,7 @@ impl<O: Outputs> SourceParts<O> {
     /// Whether the source is paced, and its next message needs no closer look: its consumers, all on this worker, have taken every earlier
     /// message.
     #[inline]
-    fn sends_lone(&mut self, cx: &Cx) -> bool {
+    fn sends_single(&mut self, cx: &Cx) -> bool {
         self.due != 0
             && self.common.life == Life::Open
             && !self.common.singled
@@ -222,9 +222,9 @@ impl<O: Outputs> SourceParts<O> {
             && self.emit.ports.is_clear()
     }
 
-    /// As [`SourceParts::turn`], for one call of a source that [`SourceParts::sends_lone`]: the usual case at low rates.
+    /// As [`SourceParts::turn`], for one call of a source that [`SourceParts::sends_single`]: the usual case at low rates.
     #[inline(never)]
-    fn turn_lone<N: Source<Out = O>>(&mut self, node: &mut Slot<N>, cx: &mut Cx) -> Turn {
+    fn turn_single<N: Source<Out = O>>(&mut self, node: &mut StageSlot<N>, cx: &mut Cx) -> Turn {
         self.common.counts.turns.add(1);
         cx.enter(self.common.node);
         let started = cx.read();
@@ -246,7 +246,7 @@ impl<O: Outputs> SourceParts<O> {
                 if self.common.is_slow() || spent > SLOW_NS {
                     self.common.learn(spent, 1);
                 }
-                return self.fail_lone(node, Trouble::error("next", &error), cx);
+                return self.fail_single(node, CallFailure::error("next", &error), cx);
             }
         };
         let done = self.emit.seq - number;
@@ -257,7 +257,7 @@ impl<O: Outputs> SourceParts<O> {
         self.common.counts.done.add(done);
         if let Err(full) = published {
             cold_path();
-            if !self.common.report(cx, Trouble::error("emit", &full)) {
+            if !self.common.report(cx, CallFailure::error("emit", &full)) {
                 return self.fail(node, cx);
             }
         }
@@ -268,15 +268,15 @@ impl<O: Outputs> SourceParts<O> {
         self.turn_after(node, next, done > 0, end)
     }
 
-    /// Handles a failure of the call of [`SourceParts::turn_lone`].
+    /// Handles a failure of the call of [`SourceParts::turn_single`].
     #[cold]
     #[inline(never)]
-    fn fail_lone(&mut self, node: &mut dyn SourceCalls<O>, trouble: Trouble, cx: &mut Cx) -> Turn {
-        cx.stale();
+    fn fail_single(&mut self, node: &mut dyn SourceCalls<O>, failure: CallFailure, cx: &mut Cx) -> Turn {
+        cx.invalidate_clock();
         self.emit.ports.rollback();
         self.emit.seq += 1;
         node.turned();
-        let is_skipped = self.common.report(cx, trouble);
+        let is_skipped = self.common.report(cx, failure);
         self.common.counts.taken.add(1);
         self.common.counts.failed.add(1);
         if is_skipped { Turn::Worked } else { self.fail(node, cx) }
@@ -334,8 +334,8 @@ impl<O: Outputs> SourceParts<O> {
             Life::Restarting(_) if cx.is_stopping() => return self.finish(node, true),
             Life::Restarting(due) => {
                 self.emit.begin_segment();
-                return build_again(node, due, &mut self.common, cx).unwrap_or_else(|trouble| {
-                    self.common.report(cx, trouble);
+                return build_again(node, due, &mut self.common, cx).unwrap_or_else(|failure| {
+                    self.common.report(cx, failure);
                     self.fail(node, cx)
                 });
             }
@@ -375,12 +375,12 @@ impl<O: Outputs> SourceParts<O> {
         let done = self.emit.seq - first - failed;
         let (end, weight) = self.record(started, done, failed, cx);
         // The ledger begins here: source time is measured from each message's own origin.
-        let published = self.emit.ports.publish_all(end, weight, end, 0).map_err(|e| Trouble::error("emit", &e));
+        let published = self.emit.ports.publish_all(end, weight, end, 0).map_err(|e| CallFailure::error("emit", &e));
         self.emit.ports.ring();
         node.turned();
         self.common.counts.taken.add(done + failed);
         self.common.counts.done.add(done);
-        let ends = outcome.and(published).is_err_and(|trouble| !self.common.report(cx, trouble));
+        let ends = outcome.and(published).is_err_and(|failure| !self.common.report(cx, failure));
         self.common.counts.failed.add(failed);
         if ends {
             return self.fail(node, cx);
@@ -389,23 +389,23 @@ impl<O: Outputs> SourceParts<O> {
     }
 
     #[inline(never)]
-    fn standing(&mut self, cx: &mut Cx) -> Standing {
+    fn readiness(&mut self, cx: &mut Cx) -> Readiness {
         let now = cx.mark();
-        if let Some(standing) = self.common.standing_without_node(now, cx) {
-            return standing;
+        if let Some(readiness) = self.common.readiness_without_node(now, cx) {
+            return readiness;
         }
         if now < self.due && !self.is_woken() && !cx.is_stopping() {
-            return Standing::IDLE;
+            return Readiness::IDLE;
         }
         // A source called at a set time began its next message then.
         let begun = if self.due == 0 || self.due > now { now } else { self.due };
-        Standing { ready: true, due: self.common.due_of(None, begun), pressed: is_pressed(&mut self.emit.ports) }
+        Readiness { ready: true, due: self.common.due_of(None, begun), pressed: is_pressed(&mut self.emit.ports) }
     }
 
     #[inline(never)]
     fn set(&mut self, node: &mut dyn SourceCalls<O>, name: &str, value: f64, cx: &mut Cx) {
-        if let Err(trouble) = set_node(self.common.node, node, name, value, cx)
-            && !self.common.report(cx, trouble)
+        if let Err(failure) = set_node(self.common.node, node, name, value, cx)
+            && !self.common.report(cx, failure)
         {
             self.fail(node, cx);
         }
@@ -414,7 +414,7 @@ impl<O: Outputs> SourceParts<O> {
 
 impl<N: Source> SourceStage<N> {
     pub(crate) fn new(node: N, mut parts: StageParts, descriptors: Descriptors, cx: &mut Cx) -> Self {
-        let slot = Slot::new(node, parts.blueprint.take());
+        let slot = StageSlot::new(node, parts.blueprint.take());
         SourceStage { slot, rest: SourceParts::new(parts, descriptors, cx) }
     }
 }
@@ -422,7 +422,7 @@ impl<N: Source> SourceStage<N> {
 impl<N: Source> Stage for SourceStage<N> {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
         let SourceStage { slot, rest } = self;
-        if rest.sends_lone(cx) { rest.turn_lone(slot, cx) } else { rest.turn(slot, cx) }
+        if rest.sends_single(cx) { rest.turn_single(slot, cx) } else { rest.turn(slot, cx) }
     }
 
     fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
@@ -431,13 +431,13 @@ impl<N: Source> Stage for SourceStage<N> {
         if was_calling {
             // The next call is guarded by itself: a source that panics again and again would end each pass before the other stages' turns.
             rest.due = 0;
-            rest.fail_lone(slot, Trouble::panic("next", panic), cx);
+            rest.fail_single(slot, CallFailure::panic("next", panic), cx);
         }
         was_calling
     }
 
-    fn standing(&mut self, cx: &mut Cx) -> Standing {
-        self.rest.standing(cx)
+    fn readiness(&mut self, cx: &mut Cx) -> Readiness {
+        self.rest.readiness(cx)
     }
 
     fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {

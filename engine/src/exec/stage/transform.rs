@@ -1,9 +1,9 @@
 //! The stage of a node with inputs and outputs.
 
-use super::feed::{Calls, Ends, Feed, LoneLedger, drop_item};
+use super::feed::{Ends, Feed, NodeCalls, SingleLedger, drop_item};
 use super::{
-    Common, Ended, Life, NodeSlot, Slot, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node, end_node,
-    guarded, is_pressed, note_skew, reset_node, set_node,
+    CallFailure, Common, Ended, Life, NodeSlot, Readiness, Stage, StageSlot, Turn, blocked, build_again, drop_node,
+    end_node, guarded, is_pressed, note_skew, reset_node, set_node,
 };
 use crate::base::policy::Telemetry;
 use crate::edge::{EdgeState, Reason};
@@ -23,7 +23,7 @@ use std::any::Any;
 /// A node with inputs and outputs.
 #[repr(C)]
 pub(crate) struct TransformStage<N: Transform> {
-    slot: Slot<N>,
+    slot: StageSlot<N>,
     rest: TransformParts<<N::In as SealedInputs>::Intake, N::Out>,
 }
 
@@ -44,7 +44,7 @@ struct PortEnds<O: Outputs> {
 }
 
 /// The calls of a transform.
-trait TransformCalls<T, O: Outputs>: Calls<T, PortEnds<O>> {
+trait TransformCalls<T, O: Outputs>: NodeCalls<T, PortEnds<O>> {
     /// Makes a call without a message.
     fn extra(&mut self, call: ExtraCall, emit: &mut Emit<O>) -> Result<(), NodeError>;
 }
@@ -77,7 +77,7 @@ impl ExtraCall {
     }
 }
 
-impl<N: Transform> Calls<<N::In as SealedInputs>::Taken, PortEnds<N::Out>> for Slot<N> {
+impl<N: Transform> NodeCalls<<N::In as SealedInputs>::Taken, PortEnds<N::Out>> for StageSlot<N> {
     fn give(
         &mut self,
         burst: &mut Burst<'_, <N::In as SealedInputs>::Taken>,
@@ -102,7 +102,7 @@ impl<N: Transform> Calls<<N::In as SealedInputs>::Taken, PortEnds<N::Out>> for S
     }
 }
 
-impl<N: Transform> TransformCalls<<N::In as SealedInputs>::Taken, N::Out> for Slot<N> {
+impl<N: Transform> TransformCalls<<N::In as SealedInputs>::Taken, N::Out> for StageSlot<N> {
     fn extra(&mut self, call: ExtraCall, emit: &mut Emit<N::Out>) -> Result<(), NodeError> {
         match (&mut self.node, call) {
             (None, _) => Ok(()),
@@ -135,15 +135,15 @@ impl<I: Intake, O: Outputs> Ends<I> for PortEnds<O> {
         self.emit.ports.admit()
     }
     #[inline]
-    fn portion(&mut self, accounted: u64, weight: u32) {
-        self.emit.ports.portion(accounted, weight);
+    fn segment(&mut self, accounted: u64, weight: u32) {
+        self.emit.ports.segment(accounted, weight);
     }
     #[inline]
     fn publish(&mut self, _: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
         self.emit.ports.publish(sent, compute)
     }
     #[inline(always)]
-    fn publish_lone(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
+    fn publish_single(&mut self, ledger: SingleLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
         Ends::<I>::publish_all(self, ledger.accounted, ledger.weight, cx, sent, compute)
     }
     #[inline(always)]
@@ -186,29 +186,29 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
         let outcome = match outcome {
             Ok(()) => {
                 let (now, weight) = (cx.read(), u32::from(cx.telemetry() != Telemetry::Off));
-                emit.ports.portion(now, weight);
-                emit.ports.publish(now, 0).map_err(|e| Trouble::error("emit", &e))
+                emit.ports.segment(now, weight);
+                emit.ports.publish(now, 0).map_err(|e| CallFailure::error("emit", &e))
             }
-            Err(trouble) => {
+            Err(failure) => {
                 emit.ports.rollback();
-                Err(trouble)
+                Err(failure)
             }
         };
-        cx.stale();
-        outcome.map_err(|trouble| self.fail(node, cx, trouble)).is_ok()
+        cx.invalidate_clock();
+        outcome.map_err(|failure| self.fail(node, cx, failure)).is_ok()
     }
 
     /// Handles a failure of the node: by its policy the stage goes on, rebuilds the node, or loses what arrives.
     #[cold]
     #[inline(never)]
-    fn fail(&mut self, node: &mut dyn NodeSlot, cx: &mut Cx, trouble: Trouble) {
+    fn fail(&mut self, node: &mut dyn NodeSlot, cx: &mut Cx, failure: CallFailure) {
         let emit = &mut self.ends.emit;
         emit.ports.rollback();
-        if self.common.report(cx, trouble) {
+        if self.common.report(cx, failure) {
             return;
         }
         // The output of earlier calls of this turn is valid.
-        emit.ports.portion(0, 0);
+        emit.ports.segment(0, 0);
         let _ = emit.ports.publish(0, 0);
         drop_node(node, &mut self.common, cx);
         emit.wake = Time::NEVER;
@@ -238,8 +238,8 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
     #[cold]
     fn turn_without_node(&mut self, node: &mut dyn TransformCalls<I::Taken, O>, cx: &mut Cx) -> Turn {
         match self.common.life {
-            Life::Restarting(due) => build_again(node, due, &mut self.common, cx).unwrap_or_else(|trouble| {
-                self.fail(node, cx, trouble);
+            Life::Restarting(due) => build_again(node, due, &mut self.common, cx).unwrap_or_else(|failure| {
+                self.fail(node, cx, failure);
                 Turn::Worked
             }),
             Life::Ending => {
@@ -302,8 +302,8 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
                     let (wake, reset) = self.common.listen(self.ends.emit.wake.0.min(self.feed.intake.due()), cx);
                     match if reset { reset_node(node, Reset::Gap, cx) } else { Ok(()) } {
                         Ok(()) => Turn::Idle(wake),
-                        Err(trouble) => {
-                            self.fail(node, cx, trouble);
+                        Err(failure) => {
+                            self.fail(node, cx, failure);
                             Turn::Worked
                         }
                     }
@@ -318,8 +318,8 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
             return blocked(&mut self.ends.emit.ports, &self.common.counts);
         }
         self.ends.emit.now = Time(cx.latest());
-        if let Err(trouble) = self.feed.process(room, &mut self.common, cx, node, &mut self.ends) {
-            self.fail(node, cx, trouble);
+        if let Err(failure) = self.feed.process(room, &mut self.common, cx, node, &mut self.ends) {
+            self.fail(node, cx, failure);
         }
         self.ends.emit.ports.ring();
         Turn::Worked
@@ -329,21 +329,21 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
     #[inline(never)]
     fn take_panic(&mut self, node: &mut dyn NodeSlot, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
         let Some(result) = self.feed.take_panic(panic, &mut self.common, cx, &mut self.ends) else { return false };
-        if let Err(trouble) = result {
-            self.fail(node, cx, trouble);
+        if let Err(failure) = result {
+            self.fail(node, cx, failure);
         }
         true
     }
 
     #[inline(never)]
-    fn standing(&mut self, cx: &mut Cx) -> Standing {
+    fn readiness(&mut self, cx: &mut Cx) -> Readiness {
         let pressed = is_pressed(&mut self.ends.emit.ports);
         let wake = self.ends.emit.wake;
         if self.common.life == Life::Open && wake != Time::NEVER && wake.0 <= cx.mark() {
             // Messages held back until now are already due.
-            return Standing { ready: true, due: wake.0, pressed };
+            return Readiness { ready: true, due: wake.0, pressed };
         }
-        self.common.standing_of(&mut self.feed.intake, pressed, cx)
+        self.common.readiness_of(&mut self.feed.intake, pressed, cx)
     }
 
     #[inline(never)]
@@ -354,15 +354,15 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
 
     #[inline(never)]
     fn set(&mut self, node: &mut dyn NodeSlot, name: &str, value: f64, cx: &mut Cx) {
-        if let Err(trouble) = set_node(self.common.node, node, name, value, cx) {
-            self.fail(node, cx, trouble);
+        if let Err(failure) = set_node(self.common.node, node, name, value, cx) {
+            self.fail(node, cx, failure);
         }
     }
 }
 
 impl<N: Transform> TransformStage<N> {
     pub(crate) fn new(node: N, mut parts: StageParts, cx: &mut Cx) -> Self {
-        let slot = Slot::new(node, parts.blueprint.take());
+        let slot = StageSlot::new(node, parts.blueprint.take());
         TransformStage { slot, rest: TransformParts::new(parts, cx) }
     }
 
@@ -384,8 +384,8 @@ impl<N: Transform> Stage for TransformStage<N> {
                 rest.common.counts.turns.add(1);
                 cx.enter(rest.common.node);
                 rest.ends.emit.now = Time(cx.latest());
-                if let Err(trouble) = rest.feed.process_only(&mut rest.common, cx, slot, &mut rest.ends) {
-                    rest.fail(slot, cx, trouble);
+                if let Err(failure) = rest.feed.process_only(&mut rest.common, cx, slot, &mut rest.ends) {
+                    rest.fail(slot, cx, failure);
                 }
                 if !is_clear {
                     rest.ends.emit.ports.ring();
@@ -400,8 +400,8 @@ impl<N: Transform> Stage for TransformStage<N> {
         self.rest.take_panic(&mut self.slot, panic, cx)
     }
 
-    fn standing(&mut self, cx: &mut Cx) -> Standing {
-        self.rest.standing(cx)
+    fn readiness(&mut self, cx: &mut Cx) -> Readiness {
+        self.rest.readiness(cx)
     }
 
     fn end(self: Box<Self>, cx: &mut Cx) -> Ended {

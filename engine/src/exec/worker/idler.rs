@@ -95,14 +95,14 @@ impl Idler {
             self.folds = 0;
         }
         self.busy_since = 0;
-        cx.tidy();
+        cx.flush();
     }
 
     #[inline(never)]
     fn idle(&mut self, cx: &mut Cx, turn: Turn, await_device: &mut AwaitDevice<'_>) -> bool {
         cx.leave();
         self.busy_since = 0;
-        cx.tidy();
+        cx.flush();
         if cx.is_aborted() {
             return false;
         }

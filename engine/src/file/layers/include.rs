@@ -56,11 +56,12 @@ pub(super) fn include(
 ) {
     let open = real.into_iter().collect();
     let budget = Budget(Cell::new(Budget::ALL));
-    let mut reading = Reading { folders, variables: Variables::new(layers, &budget), open, files: 1, problems, kept };
+    let mut reading =
+        IncludeReader { folders, variables: Variables::new(layers, &budget), open, files: 1, problems, kept };
     reading.include(tree, &folders.graph);
 }
 
-struct Reading<'a, 'p> {
+struct IncludeReader<'a, 'p> {
     folders: &'a Folders,
     variables: Variables<'a>,
     /// The files being read, outermost first.
@@ -70,7 +71,7 @@ struct Reading<'a, 'p> {
     kept: Option<&'p mut Vec<SourceFile>>,
 }
 
-impl Reading<'_, '_> {
+impl IncludeReader<'_, '_> {
     fn problem(&mut self, place: &Place, message: String, help: &str) {
         self.problems.push(Problem::new("E0148", place.clone(), message).help(help));
     }

@@ -73,7 +73,7 @@ pub(super) fn expand(
     expansion.known.extend(known.into_iter().map(|(key, tree)| (key.name.as_str(), tree)));
     let Some(Tree { value: Value::Map(nodes), .. }) = graph.get_mut("nodes") else { return Vec::new() };
     let nodes = std::mem::take(nodes);
-    let scope = Scope { prefix: "", inputs: &BTreeMap::new(), within: &[] };
+    let scope = NameScope { prefix: "", inputs: &BTreeMap::new(), within: &[] };
     for (key, node) in nodes {
         expansion.node(&key, node, &scope);
     }
@@ -98,7 +98,7 @@ pub(super) fn expand(
 }
 
 /// The context in which names of nodes are resolved.
-struct Scope<'a> {
+struct NameScope<'a> {
     /// The prefix of the names, such as `left.`.
     prefix: &'a str,
     /// What the subgraph's inputs are connected to.
@@ -132,7 +132,7 @@ impl Expansion<'_, '_> {
         self.problems.push(Problem::new(code, place.clone(), message).help(help));
     }
 
-    fn node(&mut self, key: &Key, mut node: Tree, scope: &Scope<'_>) {
+    fn node(&mut self, key: &Key, mut node: Tree, scope: &NameScope<'_>) {
         if self.full {
             return;
         }
@@ -152,7 +152,7 @@ impl Expansion<'_, '_> {
     }
 
     /// Replaces names in a node's connections by full names.
-    fn connections(&mut self, node: &mut Tree, scope: &Scope<'_>) {
+    fn connections(&mut self, node: &mut Tree, scope: &NameScope<'_>) {
         if let Some(from) = node.get_mut("from") {
             self.connection(from, scope);
         }
@@ -163,7 +163,7 @@ impl Expansion<'_, '_> {
         }
     }
 
-    fn connection(&mut self, connection: &mut Tree, scope: &Scope<'_>) {
+    fn connection(&mut self, connection: &mut Tree, scope: &NameScope<'_>) {
         let from = match &mut connection.value {
             Value::Map(_) => connection.get_mut("from"),
             _ => Some(&mut *connection),
@@ -198,7 +198,7 @@ impl Expansion<'_, '_> {
     }
 
     /// Expands a node made from a subgraph.
-    fn subgraph_node(&mut self, key: &Key, name: &str, subgraph: &Tree, mut node: Tree, scope: &Scope<'_>) {
+    fn subgraph_node(&mut self, key: &Key, name: &str, subgraph: &Tree, mut node: Tree, scope: &NameScope<'_>) {
         check_keys(
             &node,
             &format!("node `{}`, which is made from a subgraph", key.name),
@@ -226,7 +226,7 @@ impl Expansion<'_, '_> {
         let inputs = self.inputs(key, wanted, definition, &mut node);
         let prefix = format!("{name}.");
         let within: Vec<&str> = scope.within.iter().copied().chain([wanted]).collect();
-        let inner = Scope { prefix: &prefix, inputs: &inputs, within: &within };
+        let inner = NameScope { prefix: &prefix, inputs: &inputs, within: &within };
         let mut nodes = definition
             .get("nodes")
             .cloned()

@@ -4,7 +4,7 @@
 //! Nothing but a regular file is ever replaced by a rename: `/dev/null` stays a device, `/dev/stdout` a link.
 
 use super::output::FOLDER;
-use super::{FileError, Part, Target, check_creatable, check_writable, real_path};
+use super::{FileError, PartialFile, Target, check_creatable, check_writable, real_path};
 use nix::fcntl::{AT_FDCWD, FcntlArg, OFlag, fcntl, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, stat};
 use std::fs::{self, File};
@@ -17,32 +17,32 @@ use std::path::Path;
 pub struct NamedOutput {
     file: File,
     /// `None` for a pipe or a device, which has no other name until it is complete.
-    part: Option<Part>,
+    part: Option<PartialFile>,
 }
 
 /// What a path leads to.
-enum Kind {
+enum PathKind {
     /// A regular file, or nothing yet.
     File,
     /// A pipe, a character device or a descriptor of this process, which is written into.
     Stream,
 }
 
-fn kind(path: &Path) -> Result<Kind, FileError> {
+fn kind(path: &Path) -> Result<PathKind, FileError> {
     let refused = |what: &str| Err(FileError::Irregular(format!("`{}` is {what}, expected a file", path.display())));
     let found = match stat(path) {
         Ok(found) => found,
         Err(_) if path.file_name().is_none() || path.as_os_str().as_encoded_bytes().ends_with(b"/") => {
             return refused("a folder");
         }
-        Err(nix::errno::Errno::ENOENT) => return Ok(Kind::File),
+        Err(nix::errno::Errno::ENOENT) => return Ok(PathKind::File),
         Err(error) => return Err(FileError::System(path.to_path_buf(), error.into())),
     };
     match SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT {
         // A shell has opened the file and holds it: another file under its name would not be seen.
-        SFlag::S_IFREG if is_descriptor(path) => Ok(Kind::Stream),
-        SFlag::S_IFREG => Ok(Kind::File),
-        SFlag::S_IFIFO | SFlag::S_IFCHR => Ok(Kind::Stream),
+        SFlag::S_IFREG if is_descriptor(path) => Ok(PathKind::Stream),
+        SFlag::S_IFREG => Ok(PathKind::File),
+        SFlag::S_IFIFO | SFlag::S_IFCHR => Ok(PathKind::Stream),
         SFlag::S_IFDIR => refused("a folder"),
         SFlag::S_IFSOCK => refused("a socket"),
         _ => refused("a block device"),
@@ -74,8 +74,8 @@ fn is_descriptor(path: &Path) -> bool {
 /// What is there, if it is a folder, a socket or a block device; the system's error if nothing may be written there.
 pub fn check_output(path: &Path) -> Result<(), FileError> {
     match kind(path)? {
-        Kind::File => check_creatable(path),
-        Kind::Stream => check_writable(path),
+        PathKind::File => check_creatable(path),
+        PathKind::Stream => check_writable(path),
     }
 }
 
@@ -86,8 +86,8 @@ pub fn check_output(path: &Path) -> Result<(), FileError> {
 /// As [`check_output`]; also for a pipe that nobody reads.
 pub fn hold_output(path: &Path) -> io::Result<Option<File>> {
     match kind(path)? {
-        Kind::File => Ok(None),
-        Kind::Stream => open_stream(path).map(Some).map_err(|error| match error.raw_os_error() {
+        PathKind::File => Ok(None),
+        PathKind::Stream => open_stream(path).map(Some).map_err(|error| match error.raw_os_error() {
             Some(code) if code == nix::errno::Errno::ENXIO as i32 => {
                 io::Error::new(error.kind(), "no process reads the pipe; start its reader first")
             }
@@ -103,8 +103,8 @@ impl NamedOutput {
     /// As [`check_output`]; also for a pipe that nobody reads.
     pub fn begin(path: &Path) -> io::Result<Self> {
         match kind(path)? {
-            Kind::Stream => Ok(NamedOutput { file: open_stream(path)?, part: None }),
-            Kind::File => {
+            PathKind::Stream => Ok(NamedOutput { file: open_stream(path)?, part: None }),
+            PathKind::File => {
                 let real = real_path(path);
                 let (Some(folder), Some(name)) = (real.parent(), real.file_name()) else {
                     return Err(ErrorKind::IsADirectory.into());
@@ -117,7 +117,7 @@ impl NamedOutput {
     }
 
     /// Splits it into the file and, unless it is a pipe or a device, the part that is to be finished or discarded.
-    pub fn into_parts(self) -> (File, Option<Part>) {
+    pub fn into_parts(self) -> (File, Option<PartialFile>) {
         (self.file, self.part)
     }
 

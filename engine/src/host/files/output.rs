@@ -127,11 +127,11 @@ impl Target {
         }
     }
 
-    /// Opens the file for appending; creates it if missing. [`Part::discard`] removes the file only if it was created here.
+    /// Opens the file for appending; creates it if missing. [`PartialFile::discard`] removes the file only if it was created here.
     ///
     /// # Errors
     /// The system's error; also if it is not a regular file, or the graph reads it.
-    pub fn append(self) -> io::Result<(File, Part)> {
+    pub fn append(self) -> io::Result<(File, PartialFile)> {
         // Checked first: opening a pipe or a device may have side effects.
         if let Some(what) = self.there() {
             return Err(io::Error::new(ErrorKind::InvalidInput, format!("expected a regular file, found {what}")));
@@ -145,21 +145,21 @@ impl Target {
         if self.read.find_open(&file).is_some() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "the graph reads the same file"));
         }
-        Ok((file, Part::begin(self, PartPlace::Existing, Vec::new())))
+        Ok((file, PartialFile::begin(self, PartPlace::Existing, Vec::new())))
     }
 
-    /// Begins a file that must not exist, and has its name at once. [`Part::discard`] removes the file.
+    /// Begins a file that must not exist, and has its name at once. [`PartialFile::discard`] removes the file.
     ///
     /// # Errors
     /// The system's error.
-    pub fn begin_new(self) -> io::Result<(File, Part)> {
+    pub fn begin_new(self) -> io::Result<(File, PartialFile)> {
         let file = self.create_new()?;
         self.begun_new(file)
     }
 
-    fn begun_new(self, file: File) -> io::Result<(File, Part)> {
+    fn begun_new(self, file: File) -> io::Result<(File, PartialFile)> {
         let made = id(&fstat(&file)?);
-        Ok((file, Part::begin(self, PartPlace::New(made), Vec::new())))
+        Ok((file, PartialFile::begin(self, PartPlace::New(made), Vec::new())))
     }
 
     /// Creates the file, which must not exist.
@@ -183,7 +183,7 @@ impl Target {
     ///
     /// # Errors
     /// The system's error.
-    pub fn begin(self) -> io::Result<(File, Part)> {
+    pub fn begin(self) -> io::Result<(File, PartialFile)> {
         if self.read.find(&self.path).is_some() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "the graph reads the same file"));
         }
@@ -202,7 +202,7 @@ impl Target {
                     // recognised, and nothing else is lost.
                     let _ = file.lock();
                     let left = self.left(&name);
-                    return Ok((file, Part::begin(self, PartPlace::Beside(name), left)));
+                    return Ok((file, PartialFile::begin(self, PartPlace::Beside(name), left)));
                 }
                 // Process ids repeat, especially in containers.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -255,17 +255,17 @@ enum PartPlace {
     Existing,
 }
 
-/// A file that is being written: [`finish`](Part::finish) keeps it, [`discard`](Part::discard) leaves everything as it was before. Dropped
+/// A file that is being written: [`finish`](PartialFile::finish) keeps it, [`discard`](PartialFile::discard) leaves everything as it was before. Dropped
 /// without either, it stays where it is.
 #[derive(Debug)]
-pub struct Part {
+pub struct PartialFile {
     target: Target,
     place: PartPlace,
     path: PathBuf,
     left: Vec<OsString>,
 }
 
-impl Part {
+impl PartialFile {
     fn begin(target: Target, place: PartPlace, left: Vec<OsString>) -> Self {
         let path = match &place {
             PartPlace::Beside(name) => target.beside(name),
@@ -274,7 +274,7 @@ impl Part {
         if !matches!(place, PartPlace::Existing) {
             all_unfinished().insert(path.clone(), matches!(place, PartPlace::Beside(_)));
         }
-        Part { target, place, path, left }
+        PartialFile { target, place, path, left }
     }
 
     /// Returns where the file lies until it is complete.
@@ -303,11 +303,11 @@ impl Part {
         self.complete(false)
     }
 
-    /// Gives the file its name as [`Part::finish`] does, but keeps leftovers of earlier runs under other names
+    /// Gives the file its name as [`PartialFile::finish`] does, but keeps leftovers of earlier runs under other names
     /// (`kept_path`). An empty leftover is removed.
     ///
     /// # Errors
-    /// As [`Part::finish`].
+    /// As [`PartialFile::finish`].
     pub fn finish_keeping_left(self) -> io::Result<()> {
         self.complete(true)
     }

@@ -1,7 +1,7 @@
 //! The memory of a pool, which its owner and all tensors in it share.
 
 use super::MAX_DYNAMIC;
-use super::row::{Row, is_free};
+use super::row::{PoolRow, is_free};
 use crate::host::sync::{AtomicBool, AtomicU32, DynArc, OrderedCell, Ordering, dealloc};
 use crate::message::device::{DeviceMemory, DeviceTensor};
 use crate::message::origins::{NO_ORIGIN, Origin, Origins};
@@ -31,7 +31,7 @@ pub(crate) struct Inner {
     pub(super) slot_bytes: usize,
     /// All rows, owned. Every pointer to a row derives from this one, so that it may be moved to the other rows of its
     /// slot.
-    pub(super) table: NonNull<[Row]>,
+    pub(super) table: NonNull<[PoolRow]>,
     /// By row; empty if every dim is fixed.
     pub(super) lens: Box<[OrderedCell<Lens>]>,
     /// The sources whose origins are kept for each row, and the origins, row by row.
@@ -54,7 +54,7 @@ unsafe impl Sync for Inner {}
 impl Inner {
     /// # Safety
     /// The row is of this pool and the caller holds a reference to its slot.
-    unsafe fn lens(&self, row: NonNull<Row>) -> &OrderedCell<Lens> {
+    unsafe fn lens(&self, row: NonNull<PoolRow>) -> &OrderedCell<Lens> {
         // SAFETY: both pointers are into the table (caller).
         let at = unsafe { row.offset_from(self.table.cast()) };
         &self.lens[at as usize]
@@ -75,7 +75,7 @@ impl Inner {
     ///
     /// # Safety
     /// As [`Inner::lens`].
-    unsafe fn row_origins(&self, row: NonNull<Row>) -> &[OrderedCell<u64>] {
+    unsafe fn row_origins(&self, row: NonNull<PoolRow>) -> &[OrderedCell<u64>] {
         // SAFETY: both pointers are into the table (caller).
         let at = unsafe { row.offset_from(self.table.cast()) } as usize;
         &self.origins[at * self.sources.len()..(at + 1) * self.sources.len()]
@@ -85,7 +85,7 @@ impl Inner {
     ///
     /// # Safety
     /// As [`Inner::shape`].
-    pub(crate) unsafe fn each_origin(&self, row: NonNull<Row>, see: &mut dyn FnMut(Origin)) {
+    pub(crate) unsafe fn each_origin(&self, row: NonNull<PoolRow>, see: &mut dyn FnMut(Origin)) {
         // SAFETY: the caller's promise.
         for (place, source) in unsafe { self.row_origins(row) }.iter().zip(&self.sources) {
             // SAFETY: the caller holds a reference, and entries are written only while the slot is uniquely held.
@@ -97,7 +97,7 @@ impl Inner {
     ///
     /// # Safety
     /// As [`Inner::set_len`].
-    pub(crate) unsafe fn set_origins(&self, row: NonNull<Row>, origins: &Origins) {
+    pub(crate) unsafe fn set_origins(&self, row: NonNull<PoolRow>, origins: &Origins) {
         // SAFETY: the caller's promise.
         for (place, source) in unsafe { self.row_origins(row) }.iter().zip(&self.sources) {
             // SAFETY: the caller has the only reference to the slot.
@@ -109,7 +109,7 @@ impl Inner {
     ///
     /// # Safety
     /// As [`Inner::lens`].
-    pub(crate) unsafe fn on_device(&self, row: NonNull<Row>) -> Option<DeviceTensor<'_>> {
+    pub(crate) unsafe fn on_device(&self, row: NonNull<PoolRow>) -> Option<DeviceTensor<'_>> {
         let memory = self.device.as_ref()?;
         // SAFETY: both pointers are into the table (caller).
         let at = unsafe { row.offset_from(self.table.cast()) } as usize;
@@ -124,7 +124,7 @@ impl Inner {
 
     /// # Safety
     /// As [`Inner::lens`], and the lengths are not written during the call.
-    pub(crate) unsafe fn shape(&self, row: NonNull<Row>) -> Shape {
+    pub(crate) unsafe fn shape(&self, row: NonNull<PoolRow>) -> Shape {
         if self.dynamic.is_empty() {
             return Shape::from_iter(self.dims.iter().copied());
         }
@@ -138,7 +138,7 @@ impl Inner {
 
     /// # Safety
     /// As [`Inner::lens`], with the only reference to the slot.
-    pub(crate) unsafe fn set_len(&self, row: NonNull<Row>, index: usize, length: u32) {
+    pub(crate) unsafe fn set_len(&self, row: NonNull<PoolRow>, index: usize, length: u32) {
         // SAFETY: the caller's promise.
         unsafe { (*self.lens(row).writing())[index] = length };
     }
@@ -148,7 +148,7 @@ impl Inner {
     /// # Safety
     /// As [`Inner::shape`].
     #[inline]
-    pub(crate) unsafe fn row_len(&self, row: NonNull<Row>) -> usize {
+    pub(crate) unsafe fn row_len(&self, row: NonNull<PoolRow>) -> usize {
         if self.dynamic.is_empty() {
             return self.row_bytes;
         }
@@ -161,7 +161,7 @@ impl Inner {
     /// # Safety
     /// As [`Inner::shape`].
     #[inline(never)]
-    unsafe fn row_len_now(&self, row: NonNull<Row>) -> usize {
+    unsafe fn row_len_now(&self, row: NonNull<PoolRow>) -> usize {
         if self.is_on_device() {
             return 0;
         }
@@ -170,7 +170,7 @@ impl Inner {
     }
 
     #[inline]
-    pub(super) fn table(&self) -> &[Row] {
+    pub(super) fn table(&self) -> &[PoolRow] {
         // SAFETY: the table lives as long as this. Parts written while others read are cells and atomics.
         unsafe { self.table.as_ref() }
     }
@@ -180,11 +180,11 @@ impl Inner {
     /// # Panics
     /// If the row is past the end of the table.
     #[inline]
-    pub(super) fn row(&self, slot: usize) -> NonNull<Row> {
+    pub(super) fn row(&self, slot: usize) -> NonNull<PoolRow> {
         let at = slot * self.rows as usize;
         assert!(at < self.table.len());
         // SAFETY: it lies in the table.
-        unsafe { self.table.cast::<Row>().add(at) }
+        unsafe { self.table.cast::<PoolRow>().add(at) }
     }
 
     #[inline]
@@ -208,7 +208,7 @@ impl Inner {
     /// # Safety
     /// The caller is the owner and has checked that the slot is free; `row` is its first, and `data` where its elements lie.
     #[inline]
-    pub(super) unsafe fn lend(row: NonNull<Row>, data: NonNull<u8>) -> TensorMut {
+    pub(super) unsafe fn lend(row: NonNull<PoolRow>, data: NonNull<u8>) -> TensorMut {
         // SAFETY: the caller's promise. Relaxed: only the owner turns 0 into 1, and the handle travels to others through an edge,
         // which orders it.
         unsafe { (*row.as_ptr()).refs.store(1, Ordering::Relaxed) };

@@ -13,7 +13,7 @@ const MOST_HANDLES: u32 = i32::MAX as u32;
 /// The metadata of one message's place in a pool. One cache line, so that a message that changes cores moves its
 /// header, its count and its pool pointer in one transfer.
 #[repr(C, align(64))]
-pub(crate) struct Row {
+pub(crate) struct PoolRow {
     pub(super) header: OrderedCell<Header>,
     /// Number of handles to the slot; kept in its first row only.
     pub(super) refs: AtomicU32,
@@ -24,13 +24,13 @@ pub(crate) struct Row {
     pub(super) bytes: OrderedCell<()>,
 }
 
-impl Row {
+impl PoolRow {
     /// The row's pool.
     ///
     /// # Safety
     /// The caller holds a reference to the slot for as long as the result lives.
     #[inline]
-    pub(crate) unsafe fn pool<'a>(this: NonNull<Row>) -> &'a Inner {
+    pub(crate) unsafe fn pool<'a>(this: NonNull<PoolRow>) -> &'a Inner {
         // SAFETY: a row points to its pool from before the first handle is made; a pool lives as long as a handle does.
         unsafe { (*this.as_ptr()).pool.as_ref() }
     }
@@ -38,9 +38,9 @@ impl Row {
     /// The reference count of the slot.
     ///
     /// # Safety
-    /// As [`Row::pool`].
+    /// As [`PoolRow::pool`].
     #[inline]
-    pub(super) unsafe fn refs<'a>(this: NonNull<Row>) -> &'a AtomicU32 {
+    pub(super) unsafe fn refs<'a>(this: NonNull<PoolRow>) -> &'a AtomicU32 {
         // SAFETY: the rows of a slot are contiguous, so its first is `index` rows back, and `this` was made from a
         // pointer to all of them (`Inner::table`).
         unsafe { &(*this.as_ptr().sub((*this.as_ptr()).index as usize)).refs }
@@ -49,16 +49,16 @@ impl Row {
     /// Number of rows of the slot from this one on.
     ///
     /// # Safety
-    /// As [`Row::pool`].
-    pub(super) unsafe fn rows_on(this: NonNull<Row>) -> usize {
+    /// As [`PoolRow::pool`].
+    pub(super) unsafe fn rows_on(this: NonNull<PoolRow>) -> usize {
         // SAFETY: the caller's promise.
-        unsafe { (Row::pool(this).rows - (*this.as_ptr()).index) as usize }
+        unsafe { (PoolRow::pool(this).rows - (*this.as_ptr()).index) as usize }
     }
 
     /// # Safety
-    /// As [`Row::pool`], and the header is not written during the result's life.
+    /// As [`PoolRow::pool`], and the header is not written during the result's life.
     #[inline]
-    pub(crate) unsafe fn header<'a>(this: NonNull<Row>) -> &'a Header {
+    pub(crate) unsafe fn header<'a>(this: NonNull<PoolRow>) -> &'a Header {
         // SAFETY: the caller's promise.
         unsafe { &*(*this.as_ptr()).header.reading() }
     }
@@ -66,7 +66,7 @@ impl Row {
     /// # Safety
     /// The caller holds the only reference to the slot and borrows it mutably for as long as the result lives.
     #[inline]
-    pub(crate) unsafe fn header_mut<'a>(this: NonNull<Row>) -> &'a mut Header {
+    pub(crate) unsafe fn header_mut<'a>(this: NonNull<PoolRow>) -> &'a mut Header {
         // SAFETY: the caller's promise.
         unsafe { &mut *(*this.as_ptr()).header.writing() }
     }
@@ -74,9 +74,9 @@ impl Row {
     /// Sets the header word by word: a wider read of a header in which the caller has just set a field would wait until that is in the cache.
     ///
     /// # Safety
-    /// As [`Row::header_mut`].
+    /// As [`PoolRow::header_mut`].
     #[inline(always)]
-    pub(crate) unsafe fn set_header(this: NonNull<Row>, header: &Header) {
+    pub(crate) unsafe fn set_header(this: NonNull<PoolRow>, header: &Header) {
         // SAFETY: the caller's promise; a header consists of words without padding.
         unsafe {
             let from = std::ptr::from_ref(header).cast::<u64>();
@@ -90,49 +90,49 @@ impl Row {
     /// The bytes of its elements, which begin at `data`.
     ///
     /// # Safety
-    /// As [`Row::pool`]; `data` is the handle's.
+    /// As [`PoolRow::pool`]; `data` is the handle's.
     #[inline]
-    pub(crate) unsafe fn bytes<'a>(this: NonNull<Row>, data: NonNull<u8>) -> &'a [u8] {
+    pub(crate) unsafe fn bytes<'a>(this: NonNull<PoolRow>, data: NonNull<u8>) -> &'a [u8] {
         // SAFETY: the row's bytes were zeroed at allocation and its length is at most the row's; the caller's is a counted
         // reference, and a slot is written only while it has a single one.
         unsafe {
             (*this.as_ptr()).bytes.reading();
-            std::slice::from_raw_parts(data.as_ptr(), Row::pool(this).row_len(this))
+            std::slice::from_raw_parts(data.as_ptr(), PoolRow::pool(this).row_len(this))
         }
     }
 
-    /// As [`Row::bytes`], for writing.
+    /// As [`PoolRow::bytes`], for writing.
     ///
     /// # Safety
-    /// As [`Row::header_mut`]; `data` is the handle's.
+    /// As [`PoolRow::header_mut`]; `data` is the handle's.
     #[inline]
-    pub(crate) unsafe fn bytes_mut<'a>(this: NonNull<Row>, data: NonNull<u8>) -> &'a mut [u8] {
+    pub(crate) unsafe fn bytes_mut<'a>(this: NonNull<PoolRow>, data: NonNull<u8>) -> &'a mut [u8] {
         // SAFETY: as for `bytes`, and the caller's reference is the only one.
         unsafe {
             (*this.as_ptr()).bytes.writing();
-            std::slice::from_raw_parts_mut(data.as_ptr(), Row::pool(this).row_len(this))
+            std::slice::from_raw_parts_mut(data.as_ptr(), PoolRow::pool(this).row_len(this))
         }
     }
 
     /// Adds a reference.
     ///
     /// # Safety
-    /// As [`Row::pool`].
+    /// As [`PoolRow::pool`].
     #[inline]
-    pub(crate) unsafe fn share(this: NonNull<Row>) {
+    pub(crate) unsafe fn share(this: NonNull<PoolRow>) {
         // SAFETY: the caller's promise. Relaxed: the caller's own reference keeps the count above zero.
-        if unsafe { Row::refs(this) }.fetch_add(1, Ordering::Relaxed) > MOST_HANDLES {
+        if unsafe { PoolRow::refs(this) }.fetch_add(1, Ordering::Relaxed) > MOST_HANDLES {
             too_many_handles();
         }
     }
 
     /// # Safety
-    /// As [`Row::pool`].
+    /// As [`PoolRow::pool`].
     #[inline]
-    pub(crate) unsafe fn is_unique(this: NonNull<Row>) -> bool {
+    pub(crate) unsafe fn is_unique(this: NonNull<PoolRow>) -> bool {
         // SAFETY: the caller's promise. Acquire: what other holders did before they dropped theirs happens before what
         // this one does next.
-        unsafe { Row::refs(this) }.load(Ordering::Acquire) == 1
+        unsafe { PoolRow::refs(this) }.load(Ordering::Acquire) == 1
     }
 
     /// Releases a reference.
@@ -140,9 +140,9 @@ impl Row {
     /// # Safety
     /// The caller holds a reference to the slot and uses nothing of it afterwards.
     #[inline]
-    pub(crate) unsafe fn release(this: NonNull<Row>) {
+    pub(crate) unsafe fn release(this: NonNull<PoolRow>) {
         // SAFETY: the pool is alive until this reference is given back.
-        let (pool, refs) = unsafe { (Row::pool(this), Row::refs(this)) };
+        let (pool, refs) = unsafe { (PoolRow::pool(this), PoolRow::refs(this)) };
         // Checked before the reference is released: after that, another thread may free the pool. A release that misses
         // a pool being orphaned at the same moment leaves it to the next sweep.
         if pool.is_orphan() {

@@ -1,20 +1,20 @@
 //! Tensors of a pool that follow each other in memory: the rows of a slot, and free slots.
 
 use super::inner::Inner;
-use super::row::{Row, is_free};
+use super::row::{PoolRow, is_free};
 use crate::message::tensor::{Tensor, TensorMut};
 use std::ptr::NonNull;
 
 /// The rows of a slot as tensors. Each is already counted; those not taken are released on drop.
 #[derive(Debug)]
-pub(crate) struct Rows {
-    pub(super) row: NonNull<Row>,
+pub(crate) struct SlotRows {
+    pub(super) row: NonNull<PoolRow>,
     pub(super) data: NonNull<u8>,
     pub(super) row_bytes: usize,
     pub(super) left: usize,
 }
 
-impl Iterator for Rows {
+impl Iterator for SlotRows {
     type Item = Tensor;
     fn next(&mut self) -> Option<Tensor> {
         self.left = self.left.checked_sub(1)?;
@@ -27,7 +27,7 @@ impl Iterator for Rows {
     }
 }
 
-impl Drop for Rows {
+impl Drop for SlotRows {
     fn drop(&mut self) {
         self.for_each(drop);
     }
@@ -38,7 +38,7 @@ pub(crate) struct FreeRun<'a> {
     pub(super) cursor: &'a mut u32,
     pub(super) inner: &'a Inner,
     /// The first row of the next slot, and where its elements lie.
-    pub(super) row: NonNull<Row>,
+    pub(super) row: NonNull<PoolRow>,
     pub(super) data: NonNull<u8>,
     pub(super) taken: usize,
     /// Slots from there to the end of the pool, or as many as are wanted.

@@ -43,9 +43,9 @@ macro_rules! tuple_outputs {
                 $(self.$i.has_emitted() ||)+ false
             }
             #[inline]
-            fn lone_origin(&self) -> Option<Time> {
+            fn single_origin(&self) -> Option<Time> {
                 $(if !self.$i.staged.items.is_empty() {
-                    return self.$i.lone_origin();
+                    return self.$i.single_origin();
                 })+
                 None
             }
@@ -58,8 +58,8 @@ macro_rules! tuple_outputs {
                 $(self.$i.settle();)+
                 Ok(())
             }
-            fn portion(&mut self, accounted: u64, weight: u32) {
-                $(self.$i.portion(accounted, weight);)+
+            fn segment(&mut self, accounted: u64, weight: u32) {
+                $(self.$i.segment(accounted, weight);)+
             }
             fn double(&mut self) {
                 $(self.$i.double();)+
@@ -108,8 +108,8 @@ impl<T: Payload> DerefMut for PortList<T> {
 
 impl<T: Payload> PortList<T> {
     /// Gives the next `n` staged messages of every port this ledger.
-    pub(crate) fn portion_of(&mut self, n: usize, accounted: u64, weight: u32) {
-        self.0.iter_mut().for_each(|p| p.portion_of(n, accounted, weight));
+    pub(crate) fn segment_of(&mut self, n: usize, accounted: u64, weight: u32) {
+        self.0.iter_mut().for_each(|p| p.segment_of(n, accounted, weight));
     }
 }
 
@@ -134,8 +134,8 @@ impl<T: Payload> PortSet for PortList<T> {
         self.0.iter().any(PortSet::has_emitted)
     }
     #[inline]
-    fn lone_origin(&self) -> Option<Time> {
-        self.0.iter().find(|port| !port.staged.items.is_empty()).and_then(PortSet::lone_origin)
+    fn single_origin(&self) -> Option<Time> {
+        self.0.iter().find(|port| !port.staged.items.is_empty()).and_then(PortSet::single_origin)
     }
     fn rollback(&mut self) {
         self.0.iter_mut().for_each(PortSet::rollback);
@@ -145,8 +145,8 @@ impl<T: Payload> PortSet for PortList<T> {
         self.0.iter_mut().for_each(Port::settle);
         Ok(())
     }
-    fn portion(&mut self, accounted: u64, weight: u32) {
-        self.0.iter_mut().for_each(|p| p.portion(accounted, weight));
+    fn segment(&mut self, accounted: u64, weight: u32) {
+        self.0.iter_mut().for_each(|p| p.segment(accounted, weight));
     }
     fn double(&mut self) {
         self.0.iter_mut().for_each(PortSet::double);

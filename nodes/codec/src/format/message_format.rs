@@ -9,7 +9,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]
-pub enum Format {
+pub enum MessageFormat {
     /// Numbers at fixed offsets.
     Struct,
     /// A value of JSON; `encode` writes an object.
@@ -22,18 +22,23 @@ pub enum Format {
     Nmea,
 }
 
-impl Format {
+impl MessageFormat {
     pub(crate) fn name(self) -> &'static str {
         self.into()
     }
 
     /// Reports the keys that are given and belong to another format, and a checksum beside that of a sentence.
-    pub(crate) fn check_keys(self, keys: &[(&str, bool, Format)], crc: Option<Checksum>, errors: &mut PlanErrors) {
+    pub(crate) fn check_keys(
+        self,
+        keys: &[(&str, bool, MessageFormat)],
+        crc: Option<Checksum>,
+        errors: &mut PlanErrors,
+    ) {
         for (key, _, of) in keys.iter().filter(|(_, is_given, of)| *is_given && *of != self) {
             let message = format!("`{key}` is not a key of `format: {}`", self.name());
             errors.at(*key, message).help(format!("remove it; it is a key of `format: {}`", of.name()));
         }
-        if crc.is_some() && self == Format::Nmea {
+        if crc.is_some() && self == MessageFormat::Nmea {
             errors.at("crc", "an NMEA 0183 sentence already has a checksum").help("remove it");
         }
     }

@@ -1,16 +1,16 @@
 //! Binary packets: numbers at fixed offsets, as in a C struct.
 
 use limen::node::PlanErrors;
-use limen_nodes_core::format::field::{Endian, Field, Port, overlaps};
+use limen_nodes_core::format::field::{Endian, Field, FieldPort, overlaps};
 use limen_nodes_core::format::record::Fault;
 
 /// The numbers of a packet.
 #[derive(Debug)]
 pub(crate) struct Packet {
     /// The range of each field.
-    ranges: Vec<Range>,
+    ranges: Vec<ByteRange>,
     /// The ranges of each port: those of its fields, of which neighbours are one.
-    ports: Vec<Vec<Range>>,
+    ports: Vec<Vec<ByteRange>>,
     /// How many bytes the fields need.
     pub(crate) least: usize,
     /// The exact length of a packet.
@@ -19,18 +19,18 @@ pub(crate) struct Packet {
 
 /// A range of bytes that is contiguous both in a packet and in the tensor of a port.
 #[derive(Debug, Clone, Copy)]
-struct Range {
+struct ByteRange {
     offset: usize,
     bytes: usize,
     /// Bytes of a number whose order is not the native one.
     reversed: Option<usize>,
 }
 
-impl Range {
+impl ByteRange {
     /// Returns one range for this and the next one of a port, if they are neighbours.
-    fn with(self, next: Range) -> Option<Range> {
+    fn with(self, next: ByteRange) -> Option<ByteRange> {
         let is_next = self.offset.checked_add(self.bytes) == Some(next.offset) && self.reversed == next.reversed;
-        is_next.then(|| Range { bytes: self.bytes.saturating_add(next.bytes), ..self })
+        is_next.then(|| ByteRange { bytes: self.bytes.saturating_add(next.bytes), ..self })
     }
 
     fn copy(self, from: &[u8], to: &mut [u8]) {
@@ -45,7 +45,7 @@ impl Packet {
     /// Returns the layout of packets, and reports all its errors. `most` is the length of the longest packet that arrives.
     pub(crate) fn new(
         fields: &[Field],
-        ports: &[Port],
+        ports: &[FieldPort],
         endian: Endian,
         size: Option<usize>,
         most: Option<usize>,
@@ -82,10 +82,10 @@ impl Packet {
             }
             let is_big = field.endian.unwrap_or(endian) == Endian::Big;
             let is_reversed = field.dtype.size() > 1 && is_big != cfg!(target_endian = "big");
-            packet.ranges.push(Range { offset, bytes, reversed: is_reversed.then(|| field.dtype.size()) });
+            packet.ranges.push(ByteRange { offset, bytes, reversed: is_reversed.then(|| field.dtype.size()) });
         }
         for port in ports {
-            let mut joined = Vec::<Range>::new();
+            let mut joined = Vec::<ByteRange>::new();
             for range in port.fields.iter().map(|field| packet.ranges[*field]) {
                 match joined.last_mut().and_then(|last| Some((last.with(range)?, last))) {
                     Some((both, last)) => *last = both,

@@ -232,9 +232,9 @@ const QUALITY: usize = 6;
 
 /// As many values as a sentence has at most.
 pub(crate) const MOST_VALUES: usize = 8;
-type Values = [Value; MOST_VALUES];
+type SentenceNumbers = [Value; MOST_VALUES];
 
-fn values<const N: usize>(of: [Option<Value>; N]) -> Values {
+fn values<const N: usize>(of: [Option<Value>; N]) -> SentenceNumbers {
     std::array::from_fn(|at| of.get(at).copied().flatten().unwrap_or(Value::Missing))
 }
 
@@ -256,7 +256,7 @@ fn truth(value: bool) -> Option<Value> {
     Some(Value::Whole(value.into()))
 }
 
-fn gga(data: &GgaData, has_quality: bool) -> Values {
+fn gga(data: &GgaData, has_quality: bool) -> SentenceNumbers {
     let quality = data.fix_type.filter(|_| has_quality).map(|fix| {
         Value::Whole(match fix {
             FixType::Invalid => 0,
@@ -282,15 +282,15 @@ fn gga(data: &GgaData, has_quality: bool) -> Values {
     ])
 }
 
-fn gll(data: &GllData) -> Values {
+fn gll(data: &GllData) -> SentenceNumbers {
     values([time(data.fix_time), fraction(data.latitude), fraction(data.longitude), truth(data.valid)])
 }
 
-fn hdt(data: &HdtData) -> Values {
+fn hdt(data: &HdtData) -> SentenceNumbers {
     values([fraction(data.heading)])
 }
 
-fn rmc(data: &RmcData) -> Values {
+fn rmc(data: &RmcData) -> SentenceNumbers {
     // The parser begins the years of the 20th century with 83. Before their first fix, receivers send the epoch of GPS, in 1980.
     let is_epoch = |date: &NaiveDate| (2080..=2082).contains(&date.year());
     let day = data
@@ -308,11 +308,11 @@ fn rmc(data: &RmcData) -> Values {
     ])
 }
 
-fn vtg(data: &VtgData) -> Values {
+fn vtg(data: &VtgData) -> SentenceNumbers {
     values([fraction(data.true_course), fraction(data.speed_over_ground)])
 }
 
-fn zda(data: &ZdaData) -> Values {
+fn zda(data: &ZdaData) -> SentenceNumbers {
     // Both have the sign of the zone.
     let zone = i128::from(data.local_zone_hours.unwrap_or(0)) * 60 + i128::from(data.local_zone_minutes.unwrap_or(0));
     values([time(data.utc_time), date(data.utc_date()), data.local_zone_hours.map(|_| Value::Whole(zone))])

@@ -3,7 +3,7 @@
 use super::sentence::{MOST_VALUES, Sentence};
 use chrono::{Datelike, NaiveDate};
 use limen::node::{NodeError, PlanErrors};
-use limen_nodes_core::format::field::{Field, Place, Port, places};
+use limen_nodes_core::format::field::{Field, FieldPlace, FieldPort, places};
 use limen_nodes_core::format::record::{Value, value_of};
 use std::io::{Cursor, Write};
 
@@ -22,7 +22,7 @@ pub(crate) struct SentenceWriter {
     sentence: Sentence,
     talker: String,
     /// Where each value is, in the order of the sentence's names; `None` for one without a field.
-    places: [Option<Place>; MOST_VALUES],
+    places: [Option<FieldPlace>; MOST_VALUES],
 }
 
 impl SentenceWriter {
@@ -31,7 +31,7 @@ impl SentenceWriter {
         sentence: Sentence,
         talker: Option<&str>,
         fields: &[Field],
-        ports: &[Port],
+        ports: &[FieldPort],
         errors: &mut PlanErrors,
     ) -> SentenceWriter {
         let talker = talker.unwrap_or("GP");
@@ -66,7 +66,7 @@ impl SentenceWriter {
     pub(crate) fn write<'a>(&self, elements: impl Fn(usize) -> &'a [u8], to: &mut [u8]) -> Result<usize, NodeError> {
         let mut values = [None; MOST_VALUES];
         for (value, place) in values.iter_mut().zip(&self.places) {
-            *value = place.and_then(|Place { port, offset, dtype, .. }| {
+            *value = place.and_then(|FieldPlace { port, offset, dtype, .. }| {
                 match value_of(dtype, &elements(port)[offset..offset + dtype.size()]) {
                     Value::Whole(value) => Some(value as f64),
                     Value::Fraction(value) => (!value.is_nan()).then_some(value),
@@ -74,7 +74,7 @@ impl SentenceWriter {
                 }
             });
         }
-        let values = Values { sentence: self.sentence, values };
+        let values = SentenceValues { sentence: self.sentence, values };
         let mut line = Line(Cursor::new(to));
         line.text(format_args!("${}{}", self.talker, self.sentence.address()))?;
         values.write(&mut line)?;
@@ -86,12 +86,12 @@ impl SentenceWriter {
 }
 
 /// The values of a sentence; `None` for one that is not known.
-struct Values {
+struct SentenceValues {
     sentence: Sentence,
     values: [Option<f64>; MOST_VALUES],
 }
 
-impl Values {
+impl SentenceValues {
     fn write(&self, line: &mut Line<'_>) -> Result<(), NodeError> {
         match self.sentence {
             Sentence::Gga => {

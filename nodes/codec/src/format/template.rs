@@ -6,7 +6,7 @@ use cbor4ii::core::types;
 use cbor4ii::core::utils::BufWriter;
 use limen::message::DType;
 use limen::node::PlanErrors;
-use limen_nodes_core::format::field::{Field, Place, Port, places};
+use limen_nodes_core::format::field::{Field, FieldPlace, FieldPort, places};
 use limen_nodes_core::format::record::{Value, value_of};
 use limen_nodes_core::format::row;
 use std::io::Write as _;
@@ -31,7 +31,7 @@ pub(crate) struct Template {
 #[derive(Debug)]
 enum Piece {
     Text(Vec<u8>),
-    Numbers(Place),
+    Numbers(FieldPlace),
 }
 
 impl Template {
@@ -39,7 +39,7 @@ impl Template {
     pub(crate) fn of_tree(
         notation: Notation,
         fields: &[Field],
-        ports: &[Port],
+        ports: &[FieldPort],
         tree: &Tree,
         errors: &mut PlanErrors,
     ) -> Template {
@@ -49,7 +49,7 @@ impl Template {
     }
 
     /// Of a row with the fields in their columns, and empty ones between them.
-    pub(crate) fn of_row(fields: &[Field], ports: &[Port], delimiter: u8, errors: &mut PlanErrors) -> Template {
+    pub(crate) fn of_row(fields: &[Field], ports: &[FieldPort], delimiter: u8, errors: &mut PlanErrors) -> Template {
         let mut template = Template { notation: Notation::Row(delimiter), pieces: Vec::new() };
         row::check(fields, errors);
         let places = places(fields, ports);
@@ -69,7 +69,7 @@ impl Template {
         self.notation != Notation::Cbor
     }
 
-    fn tree(&mut self, places: &[Place], tree: &Tree, errors: &mut PlanErrors) {
+    fn tree(&mut self, places: &[FieldPlace], tree: &Tree, errors: &mut PlanErrors) {
         match tree {
             Tree::Field { field, is_array } => {
                 let Some(place) = places.get(*field) else { return };
@@ -156,7 +156,7 @@ impl Template {
     pub(crate) fn most(&self) -> usize {
         let piece = |piece: &Piece| match piece {
             Piece::Text(text) => text.len(),
-            Piece::Numbers(Place { count, dtype, .. }) => {
+            Piece::Numbers(FieldPlace { count, dtype, .. }) => {
                 let each = longest(self.notation, *dtype) + 1;
                 count.saturating_mul(each)
             }
@@ -171,7 +171,7 @@ impl Template {
         for piece in &self.pieces {
             match piece {
                 Piece::Text(text) => rest.put(text),
-                Piece::Numbers(Place { port, offset, count, dtype }) => {
+                Piece::Numbers(FieldPlace { port, offset, count, dtype }) => {
                     let width = dtype.size();
                     let numbers = elements(*port)[*offset..].chunks_exact(width).take(*count);
                     for (at, number) in numbers.enumerate() {

@@ -24,7 +24,7 @@ pub(crate) enum Tree {
 
 /// A part of a path.
 #[derive(Debug, Clone, PartialEq)]
-enum Step {
+enum PathStep {
     Key(String),
     Index(usize),
 }
@@ -94,7 +94,7 @@ impl Tree {
 }
 
 /// Adds a field at a path.
-fn insert(tree: &mut Option<Tree>, path: &[Step], leaf: Tree) -> Result<(), String> {
+fn insert(tree: &mut Option<Tree>, path: &[PathStep], leaf: Tree) -> Result<(), String> {
     let Some((step, rest)) = path.split_first() else {
         return match tree.replace(leaf) {
             None => Ok(()),
@@ -102,21 +102,28 @@ fn insert(tree: &mut Option<Tree>, path: &[Step], leaf: Tree) -> Result<(), Stri
         };
     };
     let empty = || match step {
-        Step::Key(_) => Tree::Object(Vec::new()),
-        Step::Index(_) => Tree::Array(Vec::new()),
+        PathStep::Key(_) => Tree::Object(Vec::new()),
+        PathStep::Index(_) => Tree::Array(Vec::new()),
     };
     match (tree.get_or_insert_with(empty), step) {
-        (Tree::Object(entries), Step::Key(key)) => inner(entries, key, rest, leaf),
-        (Tree::Array(entries), Step::Index(index)) => inner(entries, index, rest, leaf),
+        (Tree::Object(entries), PathStep::Key(key)) => inner(entries, key, rest, leaf),
+        (Tree::Array(entries), PathStep::Index(index)) => inner(entries, index, rest, leaf),
         (Tree::Field { .. }, _) => Err("a part of the value of another field".into()),
-        (Tree::Object(_), Step::Index(index)) => {
+        (Tree::Object(_), PathStep::Index(index)) => {
             Err(format!("which has the index {index} where another path has a key"))
         }
-        (Tree::Array(_), Step::Key(key)) => Err(format!("which has the key `{key}` where another path has an index")),
+        (Tree::Array(_), PathStep::Key(key)) => {
+            Err(format!("which has the key `{key}` where another path has an index"))
+        }
     }
 }
 
-fn inner<K: PartialEq + Clone>(entries: &mut Vec<(K, Tree)>, key: &K, path: &[Step], leaf: Tree) -> Result<(), String> {
+fn inner<K: PartialEq + Clone>(
+    entries: &mut Vec<(K, Tree)>,
+    key: &K,
+    path: &[PathStep],
+    leaf: Tree,
+) -> Result<(), String> {
     match entries.iter_mut().find(|(other, _)| other == key) {
         Some((_, tree)) => {
             let mut entry = Some(std::mem::replace(tree, Tree::Object(Vec::new())));
@@ -137,7 +144,7 @@ fn inner<K: PartialEq + Clone>(entries: &mut Vec<(K, Tree)>, key: &K, path: &[St
 const DEEPEST: usize = 32;
 
 /// Splits a path such as `a.b[0]["c d"]` into its parts. The path `.` is the message itself.
-fn steps(path: &str) -> Result<Vec<Step>, String> {
+fn steps(path: &str) -> Result<Vec<PathStep>, String> {
     let mut steps = Vec::new();
     let mut rest = path;
     if path == "." {
@@ -148,12 +155,12 @@ fn steps(path: &str) -> Result<Vec<Step>, String> {
         if let Some(bracket) = rest.strip_prefix('[') {
             if let Some(quoted) = bracket.strip_prefix('"') {
                 let end = quoted.find("\"]").ok_or("a `\"]` is missing")?;
-                steps.push(Step::Key(quoted[..end].into()));
+                steps.push(PathStep::Key(quoted[..end].into()));
                 rest = &quoted[end + 2..];
             } else {
                 let end = bracket.find(']').ok_or("a `]` is missing")?;
                 let index = bracket[..end].parse().map_err(|_| format!("`{}` is not an index", &bracket[..end]))?;
-                steps.push(Step::Index(index));
+                steps.push(PathStep::Index(index));
                 rest = &bracket[end + 1..];
             }
         } else if is_key {
@@ -161,7 +168,7 @@ fn steps(path: &str) -> Result<Vec<Step>, String> {
             if end == 0 {
                 return Err("a key is empty".into());
             }
-            steps.push(Step::Key(rest[..end].into()));
+            steps.push(PathStep::Key(rest[..end].into()));
             rest = &rest[end..];
         } else {
             return Err("a `.` is missing".into());
@@ -330,7 +337,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<(), A::Error> {
         let Tree::Object(entries) = self.tree else { return self.mismatch() };
-        while let Some(entry) = from.next_key_seed(Key(entries))? {
+        while let Some(entry) = from.next_key_seed(KeyLookup(entries))? {
             match entry {
                 Some(tree) => from.next_value_seed(Seed { tree, record: self.record })?,
                 None => drop(from.next_value::<IgnoredAny>()?),
@@ -341,9 +348,9 @@ impl<'de> Visitor<'de> for Seed<'_> {
 }
 
 /// Finds the entry of a key.
-struct Key<'a>(&'a [(String, Tree)]);
+struct KeyLookup<'a>(&'a [(String, Tree)]);
 
-impl<'de, 'a> DeserializeSeed<'de> for Key<'a> {
+impl<'de, 'a> DeserializeSeed<'de> for KeyLookup<'a> {
     type Value = Option<&'a Tree>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
@@ -351,7 +358,7 @@ impl<'de, 'a> DeserializeSeed<'de> for Key<'a> {
     }
 }
 
-impl<'de, 'a> Visitor<'de> for Key<'a> {
+impl<'de, 'a> Visitor<'de> for KeyLookup<'a> {
     type Value = Option<&'a Tree>;
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -398,12 +405,12 @@ mod tests {
 
     #[test]
     fn paths_are_keys_and_indexes() {
-        let key = |key: &str| Step::Key(key.into());
+        let key = |key: &str| PathStep::Key(key.into());
         for (path, expected) in [
             ("a", Ok(vec![key("a")])),
             ("a.b-c_d", Ok(vec![key("a"), key("b-c_d")])),
-            ("a[2].b", Ok(vec![key("a"), Step::Index(2), key("b")])),
-            ("[0][\"x.y\"]", Ok(vec![Step::Index(0), key("x.y")])),
+            ("a[2].b", Ok(vec![key("a"), PathStep::Index(2), key("b")])),
+            ("[0][\"x.y\"]", Ok(vec![PathStep::Index(0), key("x.y")])),
             ("a[\"\"]", Ok(vec![key("a"), key("")])),
             (".", Ok(vec![])),
             ("", Err("the path is empty")),

@@ -2,7 +2,7 @@
 
 use crate::format::packet::Packet;
 use crate::format::tree::Tree;
-pub use crate::format::{Algorithm, Checksum, Format, Sentence};
+pub use crate::format::{Algorithm, Checksum, MessageFormat, Sentence};
 use limen::message::{DType, PortSpec};
 use limen::node::{
     Building, Connected, DiscardCounter, Emit, IncidentCounter, LossCounter, Many, Metrics, Node, NodeError, OutPort,
@@ -10,7 +10,7 @@ use limen::node::{
 };
 use limen::{Message, Tensor};
 use limen_nodes_core::format::excerpt::excerpt;
-use limen_nodes_core::format::field::{Port, ports};
+use limen_nodes_core::format::field::{FieldPort, ports};
 use limen_nodes_core::format::record::{Fault, Record};
 use limen_nodes_core::format::row::{self, Row};
 pub use limen_nodes_core::format::{Endian, Field};
@@ -44,9 +44,9 @@ use serde::Deserialize;
 /// that fit. A floating-point type rounds fractions. A whole number that the type would round is malformed, such as 1700000001 in `f32`.
 /// So is a fraction above 2^24 with more digits than `f32` has: time stamps need `f64` or `i64`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct DecodeConfig {
     /// What a message is.
-    pub format: Format,
+    pub format: MessageFormat,
     /// The fields, in the order of the outputs. Each has a `name` and a `type` (`f32`, `u16`). Optional: `repeat`, the number of values in a
     /// row, which are an array in JSON and CBOR; `to`, the name of the output, by default that of the field; `unit`, such as `m/s²`, which
     /// tables and recordings name. `struct`: `offset` in bytes from the start of the message, by default the end of the previous field;
@@ -79,22 +79,22 @@ enum Reader {
 }
 
 /// Returns the ports of a config, and reports all its errors. `most` is the length of the longest message that arrives.
-fn planned(config: &Config, most: Option<usize>, errors: &mut PlanErrors) -> Vec<Port> {
-    let Config { format, fields, endian, size, delimiter, sentence, crc } = config;
+fn planned(config: &DecodeConfig, most: Option<usize>, errors: &mut PlanErrors) -> Vec<FieldPort> {
+    let DecodeConfig { format, fields, endian, size, delimiter, sentence, crc } = config;
     let most = most.map(|most| most.saturating_sub(crc.map_or(0, Checksum::bytes)));
     let ports = match format {
-        Format::Nmea => ports(&Sentence::with_units(fields, errors), errors),
+        MessageFormat::Nmea => ports(&Sentence::with_units(fields, errors), errors),
         _ => ports(fields, errors),
     };
     let keys = [
-        ("endian", endian.is_some(), Format::Struct),
-        ("size", size.is_some(), Format::Struct),
-        ("delimiter", delimiter.is_some(), Format::Csv),
-        ("sentence", sentence.is_some(), Format::Nmea),
+        ("endian", endian.is_some(), MessageFormat::Struct),
+        ("size", size.is_some(), MessageFormat::Struct),
+        ("delimiter", delimiter.is_some(), MessageFormat::Csv),
+        ("sentence", sentence.is_some(), MessageFormat::Nmea),
     ];
     format.check_keys(&keys, *crc, errors);
     // A number takes a byte at least.
-    let too_many = |field: &&Field| *format != Format::Struct && most.is_some_and(|most| field.count() > most);
+    let too_many = |field: &&Field| *format != MessageFormat::Struct && most.is_some_and(|most| field.count() > most);
     if let Some((i, field)) = fields.iter().enumerate().find(|(_, field)| too_many(field)) {
         let message = format!(
             "`{}` has {} numbers, which do not fit into a message of at most {} bytes",
@@ -107,15 +107,15 @@ fn planned(config: &Config, most: Option<usize>, errors: &mut PlanErrors) -> Vec
             .help("write a lower `repeat`, or a higher `max_bytes` at the source");
     }
     match format {
-        Format::Struct => drop(Packet::new(fields, &ports, endian.unwrap_or_default(), *size, most, errors)),
-        Format::Json | Format::Cbor => drop(Tree::new(fields, format.name(), errors)),
-        Format::Csv => {
+        MessageFormat::Struct => drop(Packet::new(fields, &ports, endian.unwrap_or_default(), *size, most, errors)),
+        MessageFormat::Json | MessageFormat::Cbor => drop(Tree::new(fields, format.name(), errors)),
+        MessageFormat::Csv => {
             row::delimiter(*delimiter, errors);
             row::check(fields, errors);
         }
-        Format::Nmea => match sentence {
+        MessageFormat::Nmea => match sentence {
             Some(sentence) => drop(sentence.values(fields, errors)),
-            None => Format::needs_sentence("reads", errors),
+            None => MessageFormat::needs_sentence("reads", errors),
         },
     }
     ports
@@ -123,21 +123,21 @@ fn planned(config: &Config, most: Option<usize>, errors: &mut PlanErrors) -> Vec
 
 impl Reader {
     /// Errors of the config were reported while planning.
-    fn new(config: &Config, ports: &[Port]) -> Reader {
-        let Config { format, fields, endian, size, delimiter, sentence, .. } = config;
+    fn new(config: &DecodeConfig, ports: &[FieldPort]) -> Reader {
+        let DecodeConfig { format, fields, endian, size, delimiter, sentence, .. } = config;
         let errors = &mut PlanErrors::default();
         let record = || Record::exact(fields, ports);
         match format {
-            Format::Struct => {
+            MessageFormat::Struct => {
                 Reader::Packet(Packet::new(fields, ports, endian.unwrap_or_default(), *size, None, errors))
             }
-            Format::Json => Reader::Json(Tree::new(fields, format.name(), errors), record()),
-            Format::Cbor => Reader::Cbor(Tree::new(fields, format.name(), errors), record()),
-            Format::Csv => {
+            MessageFormat::Json => Reader::Json(Tree::new(fields, format.name(), errors), record()),
+            MessageFormat::Cbor => Reader::Cbor(Tree::new(fields, format.name(), errors), record()),
+            MessageFormat::Csv => {
                 let row = Row::new(fields, row::delimiter(*delimiter, errors));
                 Reader::Row(row.into(), record())
             }
-            Format::Nmea => {
+            MessageFormat::Nmea => {
                 let sentence = sentence.unwrap_or(Sentence::Gga);
                 let values = sentence.values(fields, errors).into_iter().flatten().collect();
                 Reader::Sentence(sentence, values, record())
@@ -198,10 +198,10 @@ pub struct Decode {
 }
 
 impl Decode {
-    fn new(config: Config, malformed: LossCounter) -> Self {
+    fn new(config: DecodeConfig, malformed: LossCounter) -> Self {
         let ports = ports(&config.fields, &mut PlanErrors::default());
         let reader = Reader::new(&config, &ports);
-        let Config { crc, fields, .. } = config;
+        let DecodeConfig { crc, fields, .. } = config;
         Decode { reader, crc, malformed, other: DiscardCounter::default(), missing: IncidentCounter::default(), fields }
     }
 
@@ -238,9 +238,9 @@ impl Decode {
 }
 
 impl Node for Decode {
-    type Config = Config;
+    type Config = DecodeConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &DecodeConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = given.single();
         let is_packet = |spec: &&PortSpec| spec.dtype == DType::U8 && spec.shape.len() == 1;
@@ -252,7 +252,7 @@ impl Node for Decode {
         let ports = planned(config, most, &mut errors);
         let is_angle = |field: &usize| matches!(config.fields[*field].path(), "course" | "heading");
         let ports = ports.into_iter().fold(shape::takes(spec.cloned()), |ports, port| {
-            let has_angle = config.format == Format::Nmea && port.fields.iter().any(is_angle);
+            let has_angle = config.format == MessageFormat::Nmea && port.fields.iter().any(is_angle);
             let fields = port.fields.iter().map(|field| config.fields[*field].label_of_path());
             let spec = fields.fold(port.spec(), |spec, label| spec.with_other_label(&label));
             let spec = Some(if has_angle { spec.with_orientation() } else { spec });
@@ -261,7 +261,7 @@ impl Node for Decode {
         errors.into_result(ports.selective())
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: DecodeConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let mut node = Decode::new(config, cx.lost("malformed"));
         if !matches!(node.reader, Reader::Packet(_)) {
             node.missing = cx.incidents("missing");

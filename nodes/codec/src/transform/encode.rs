@@ -4,13 +4,13 @@ use crate::format::packet::Packet;
 use crate::format::sentence_writer::{MOST, SentenceWriter};
 use crate::format::template::{Notation, Template};
 use crate::format::tree::Tree;
-pub use crate::format::{Algorithm, Checksum, Format, Sentence};
+pub use crate::format::{Algorithm, Checksum, MessageFormat, Sentence};
 use limen::Tensor;
 use limen::message::{Content, DType, Dim, Label, PortSpec};
 use limen::node::{
     Building, Connected, Emit, Many, MessageSet, Node, NodeError, PlanErrors, Planning, Ports, Transform,
 };
-use limen_nodes_core::format::field::{Port, ports};
+use limen_nodes_core::format::field::{FieldPort, ports};
 use limen_nodes_core::format::precision::READ_AS_F64;
 use limen_nodes_core::format::row;
 pub use limen_nodes_core::format::{Endian, Field};
@@ -36,9 +36,9 @@ use serde::Deserialize;
 /// one, as the standard allows 82 characters. A course or heading may be any angle. A message with a number that the sentence cannot say,
 /// such as a latitude of 91, fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct EncodeConfig {
     /// What a message is.
-    pub format: Format,
+    pub format: MessageFormat,
     /// The fields. Each has a `name` and a `type` (`f32`, `u16`). Optional: `repeat`, the number of values in a row, which are an array in JSON
     /// and CBOR; `to`, the name of the input, by default that of the field; `unit`, which must be that of the numbers that arrive, if both
     /// are known. `struct`: `offset` in bytes from the start of the message, by default the end of the previous field; `endian`, by default that
@@ -61,10 +61,10 @@ pub struct Config {
     pub crc: Option<Checksum>,
 }
 
-impl Config {
-    fn ports(&self, errors: &mut PlanErrors) -> Vec<Port> {
+impl EncodeConfig {
+    fn ports(&self, errors: &mut PlanErrors) -> Vec<FieldPort> {
         match self.format {
-            Format::Nmea => ports(&Sentence::with_units(&self.fields, errors), errors),
+            MessageFormat::Nmea => ports(&Sentence::with_units(&self.fields, errors), errors),
             _ => ports(&self.fields, errors),
         }
     }
@@ -80,36 +80,36 @@ enum Writer {
 
 impl Writer {
     /// Returns the writer, and reports all errors of the config.
-    fn new(config: &Config, ports: &[Port], errors: &mut PlanErrors) -> Writer {
-        let Config { format, fields, endian, size, delimiter, sentence, talker, crc } = config;
+    fn new(config: &EncodeConfig, ports: &[FieldPort], errors: &mut PlanErrors) -> Writer {
+        let EncodeConfig { format, fields, endian, size, delimiter, sentence, talker, crc } = config;
         let keys = [
-            ("endian", endian.is_some(), Format::Struct),
-            ("size", size.is_some(), Format::Struct),
-            ("delimiter", delimiter.is_some(), Format::Csv),
-            ("sentence", sentence.is_some(), Format::Nmea),
-            ("talker", talker.is_some(), Format::Nmea),
+            ("endian", endian.is_some(), MessageFormat::Struct),
+            ("size", size.is_some(), MessageFormat::Struct),
+            ("delimiter", delimiter.is_some(), MessageFormat::Csv),
+            ("sentence", sentence.is_some(), MessageFormat::Nmea),
+            ("talker", talker.is_some(), MessageFormat::Nmea),
         ];
         format.check_keys(&keys, *crc, errors);
         let notation = match format {
-            Format::Nmea => {
+            MessageFormat::Nmea => {
                 if sentence.is_none() {
-                    Format::needs_sentence("writes", errors);
+                    MessageFormat::needs_sentence("writes", errors);
                 }
                 let sentence = sentence.unwrap_or(Sentence::Gga);
                 let writer = SentenceWriter::new(sentence, talker.as_deref(), fields, ports, errors);
                 return Writer::Sentence(Box::new(writer));
             }
-            Format::Struct => {
+            MessageFormat::Struct => {
                 let packet = Packet::new(fields, ports, endian.unwrap_or_default(), *size, None, errors);
                 packet.forbid_overlaps(fields, errors);
                 return Writer::Packet(packet);
             }
-            Format::Csv => {
+            MessageFormat::Csv => {
                 let delimiter = row::delimiter(*delimiter, errors);
                 return Writer::Template(Template::of_row(fields, ports, delimiter, errors));
             }
-            Format::Json => Notation::Json,
-            Format::Cbor => Notation::Cbor,
+            MessageFormat::Json => Notation::Json,
+            MessageFormat::Cbor => Notation::Cbor,
         };
         let tree = Tree::new(fields, format.name(), errors);
         Writer::Template(Template::of_tree(notation, fields, ports, &tree, errors))
@@ -151,9 +151,9 @@ pub struct Encode {
 }
 
 impl Node for Encode {
-    type Config = Config;
+    type Config = EncodeConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &EncodeConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let ports = config.ports(&mut errors);
         let writer = Writer::new(config, &ports, &mut errors);
@@ -174,7 +174,7 @@ impl Node for Encode {
                 !want.unit().is_empty() && !have.unit().is_empty() && want.unit() != have.unit()
             };
             // The type of the field has room, so the engine would advise a `cast`.
-            if let (Format::Nmea, Some(port), Some(spec)) = (config.format, port, spec)
+            if let (MessageFormat::Nmea, Some(port), Some(spec)) = (config.format, port, spec)
                 && spec.dtype != port.dtype
                 && let Some((what, _)) =
                     port.fields.iter().find_map(|field| Sentence::too_long(config.fields[*field].path(), spec.dtype))
@@ -188,7 +188,7 @@ impl Node for Encode {
                     .help("convert them with `map`, which also sets a `unit`, or change the unit of the field");
             }
         }
-        let spec = |name: &str| ports.iter().find(|port| is_alone || port.name == name).map(Port::spec);
+        let spec = |name: &str| ports.iter().find(|port| is_alone || port.name == name).map(FieldPort::spec);
         let inputs = given.inputs().fold(Ports::new(), |ports, (name, _)| match spec(name) {
             Some(spec) => ports.input(name, spec),
             None => ports.input_any(name),
@@ -196,14 +196,14 @@ impl Node for Encode {
         errors.into_result(shape::gives(inputs, Some(writer.spec(config.crc))))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: EncodeConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         // Errors of the config were reported while planning.
         let mut errors = PlanErrors::default();
         let ports = config.ports(&mut errors);
         let writer = Writer::new(&config, &ports, &mut errors);
         let names = joined::names(cx);
         let is_alone = names.len() == 1 && ports.len() == 1;
-        let of = |port: &Port| names.iter().position(|name| is_alone || *name == port.name).unwrap_or(0);
+        let of = |port: &FieldPort| names.iter().position(|name| is_alone || *name == port.name).unwrap_or(0);
         let inputs = ports.iter().map(of).collect();
         Ok(Encode { most: writer.most(), crc: config.crc, writer, inputs })
     }
@@ -254,7 +254,7 @@ impl Transform for Encode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    fn config(fields: &str, keys: &str) -> Config {
+    fn config(fields: &str, keys: &str) -> EncodeConfig {
         let text = format!("{{\"format\": \"struct\", \"fields\": [{fields}] {keys}}}");
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"))
     }
@@ -295,7 +295,7 @@ mod tests {
     fn cbor_has_the_numbers_of_its_fields() {
         let fields =
             r#"{"name": "n", "type": "u64"}, {"name": "x", "type": "f32"}, {"name": "q", "type": "i16", "repeat": 3}"#;
-        let config: Config =
+        let config: EncodeConfig =
             serde_json::from_str(&format!("{{\"format\": \"cbor\", \"fields\": [{fields}]}}")).unwrap();
         let mut errors = PlanErrors::default();
         let ports = ports(&config.fields, &mut errors);
@@ -334,7 +334,7 @@ mod tests {
         ];
         for (format, fields, expected) in cases {
             let text = format!("{{\"format\": \"{format}\", \"fields\": [{fields}]}}");
-            let config: Config = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            let config: EncodeConfig = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
             let mut errors = PlanErrors::default();
             let ports = ports(&config.fields, &mut errors);
             let Writer::Template(template) = Writer::new(&config, &ports, &mut errors) else { panic!() };
@@ -381,7 +381,7 @@ mod tests {
             ),
         ] {
             let text = format!("{{\"format\": \"nmea\", \"fields\": [{fields}] {keys}}}");
-            let config: Config = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            let config: EncodeConfig = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
             let mut errors = PlanErrors::default();
             let ports = config.ports(&mut errors);
             Writer::new(&config, &ports, &mut errors);

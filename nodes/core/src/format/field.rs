@@ -77,7 +77,7 @@ impl Field {
 
 /// A port of a node, with the numbers of one or several fields.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Port {
+pub struct FieldPort {
     /// Its name.
     pub name: String,
     /// The type of its elements.
@@ -90,7 +90,7 @@ pub struct Port {
     pub labels: Vec<Label>,
 }
 
-impl Port {
+impl FieldPort {
     /// Returns the type of its messages.
     pub fn spec(&self) -> PortSpec {
         PortSpec::fixed(self.dtype, self.length).with_labels(self.labels.iter().cloned())
@@ -108,8 +108,8 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Returns the ports of fields, and reports all errors that do not depend on the format.
-pub fn ports(fields: &[Field], errors: &mut PlanErrors) -> Vec<Port> {
-    let mut ports = Vec::<Port>::new();
+pub fn ports(fields: &[Field], errors: &mut PlanErrors) -> Vec<FieldPort> {
+    let mut ports = Vec::<FieldPort>::new();
     if fields.is_empty() {
         errors.at("fields", "`fields` must have at least one entry").help("write `fields: [{ name: ax, type: f32 }]`");
     }
@@ -134,7 +134,7 @@ pub fn ports(fields: &[Field], errors: &mut PlanErrors) -> Vec<Port> {
         match ports.iter_mut().find(|port| port.name == *to) {
             None => {
                 let (name, dtype, length) = (to.clone(), field.dtype, field.repeat);
-                ports.push(Port { name, dtype, length, fields: vec![i], labels: Vec::new() });
+                ports.push(FieldPort { name, dtype, length, fields: vec![i], labels: Vec::new() });
             }
             Some(port) if port.dtype != field.dtype => {
                 let message = format!("`{name}` is {}, but `{to}` is {}", field.dtype, port.dtype);
@@ -159,7 +159,7 @@ pub fn ports(fields: &[Field], errors: &mut PlanErrors) -> Vec<Port> {
 }
 
 /// Returns what the numbers of a port are called, and reports units that are none.
-fn labels(port: &Port, fields: &[Field], errors: &mut PlanErrors) -> Vec<Label> {
+fn labels(port: &FieldPort, fields: &[Field], errors: &mut PlanErrors) -> Vec<Label> {
     let mut is_right = true;
     for (i, unit) in port.fields.iter().filter_map(|i| Some((i, fields[*i].unit.as_ref()?))) {
         if let Err(why) = Label::new("", unit.trim()) {
@@ -204,7 +204,7 @@ pub fn overlaps(mut ranges: Vec<(usize, usize, usize)>) -> Vec<(usize, usize, (u
 
 /// Where the numbers of a field are.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct FieldPlace {
     /// The index of the port.
     pub port: usize,
     /// Where its first number begins in the bytes of the port.
@@ -216,9 +216,9 @@ pub struct Place {
 }
 
 /// Returns the place of each field.
-pub fn places(fields: &[Field], ports: &[Port]) -> Vec<Place> {
-    let place = |field: &Field| Place { port: 0, offset: 0, count: field.count(), dtype: field.dtype };
-    let mut places: Vec<Place> = fields.iter().map(place).collect();
+pub fn places(fields: &[Field], ports: &[FieldPort]) -> Vec<FieldPlace> {
+    let place = |field: &Field| FieldPlace { port: 0, offset: 0, count: field.count(), dtype: field.dtype };
+    let mut places: Vec<FieldPlace> = fields.iter().map(place).collect();
     for (at, port) in ports.iter().enumerate() {
         let mut offset = 0usize;
         for field in &port.fields {

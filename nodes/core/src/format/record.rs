@@ -1,6 +1,6 @@
 //! The numbers of one message while it is read, in whatever order they come.
 
-use super::field::{Field, Place, Port, places};
+use super::field::{Field, FieldPlace, FieldPort, places};
 use super::precision::keeps;
 use crate::tensor::number::{Number, with_type};
 use bytemuck::{bytes_of, pod_read_unaligned};
@@ -147,7 +147,7 @@ impl fmt::Display for Value {
 /// The numbers of the fields of a message: each is written once.
 #[derive(Debug)]
 pub struct Record {
-    slots: Vec<Slot>,
+    slots: Vec<FieldSlot>,
     /// The elements of each port, in native byte order.
     ports: Vec<Vec<u8>>,
     /// Whether numbers that lose digits in their type are refused.
@@ -160,22 +160,22 @@ pub struct Record {
 
 /// The numbers of a field.
 #[derive(Debug)]
-struct Slot {
-    place: Place,
+struct FieldSlot {
+    place: FieldPlace,
     /// How many of them have been written.
     filled: usize,
 }
 
 impl Record {
     /// Creates the numbers of a message, none of which is written.
-    pub fn new(fields: &[Field], ports: &[Port]) -> Record {
-        let slots = places(fields, ports).into_iter().map(|place| Slot { place, filled: 0 }).collect();
+    pub fn new(fields: &[Field], ports: &[FieldPort]) -> Record {
+        let slots = places(fields, ports).into_iter().map(|place| FieldSlot { place, filled: 0 }).collect();
         let ports = ports.iter().map(|port| vec![0; port.bytes()]).collect();
         Record { slots, ports, is_exact: false, fault: None, missing: None }
     }
 
     /// As [`Record::new`], and refuses a whole number that its type rounds, and a greater fraction of which its type loses digits.
-    pub fn exact(fields: &[Field], ports: &[Port]) -> Record {
+    pub fn exact(fields: &[Field], ports: &[FieldPort]) -> Record {
         Record { is_exact: true, ..Record::new(fields, ports) }
     }
 
@@ -199,7 +199,7 @@ impl Record {
     /// Writes the next number of a field.
     pub fn put(&mut self, field: usize, value: Value) -> Result<(), Fault> {
         let slot = &mut self.slots[field];
-        let Place { port, offset, count, dtype } = slot.place;
+        let FieldPlace { port, offset, count, dtype } = slot.place;
         if slot.filled == count {
             return Err(Fault::Twice { field });
         }
@@ -233,7 +233,7 @@ impl Record {
         let missing = self.slots.iter().enumerate().find(|(_, slot)| slot.filled != slot.place.count);
         match missing {
             None => Ok(()),
-            Some((field, Slot { filled: 0, .. })) => Err(Fault::NotFound { field }),
+            Some((field, FieldSlot { filled: 0, .. })) => Err(Fault::NotFound { field }),
             Some((field, slot)) => Err(Fault::Count { field, found: slot.filled, expected: slot.place.count }),
         }
     }

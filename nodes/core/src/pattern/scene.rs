@@ -79,15 +79,15 @@ impl Area {
 
 /// What an object looks like.
 #[derive(Clone, Copy, Default)]
-struct Shape {
+struct ObjectShape {
     class: u64,
     side: usize,
     colour: [u8; 3],
 }
 
-impl Shape {
+impl ObjectShape {
     /// Draws lots for the next shape.
-    fn random(random: &mut SplitMix64) -> Shape {
+    fn random(random: &mut SplitMix64) -> ObjectShape {
         let class = random.between(0, 2);
         let side = random.between(SIDE.0, SIDE.1) as usize;
         // One strong and one weak channel make a saturated colour.
@@ -97,7 +97,7 @@ impl Shape {
         colour[strong] = random.level(200, 255);
         colour[weak] = random.level(0, 40);
         colour[3 - strong - weak] = random.level(0, 255);
-        Shape { class, side, colour }
+        ObjectShape { class, side, colour }
     }
 
     /// Paints the shape into an area of its side, and returns the row of its box.
@@ -168,7 +168,7 @@ pub(crate) fn render(
     let mut areas = [Area::default(); MAX_OBJECTS];
     let mut placed = 0;
     for _ in 0..random.between(1, MAX_OBJECTS as u64) {
-        let shape = Shape::random(&mut random);
+        let shape = ObjectShape::random(&mut random);
         let side = shape.side;
         let free = (0..TRIES).find_map(|_| {
             let x = random.between(0, (width - side) as u64) as usize;
@@ -217,7 +217,7 @@ pub(crate) fn render_moving(
     let noise = (SplitMix64(random.next() ^ frame).next() >> 32) as u32;
     fill(base, noise, pixels);
     for row in boxes {
-        let shape = Shape::random(&mut random);
+        let shape = ObjectShape::random(&mut random);
         let mut along = |length: usize| {
             let room = (length - shape.side) as u64;
             let begin = random.between(0, room) * STEPS;

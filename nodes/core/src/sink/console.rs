@@ -1,7 +1,7 @@
 //! Messages as lines on the terminal.
 
 use crate::stream::standard_output;
-use crate::tensor::text::{Form, Values};
+use crate::tensor::text::{NonFinite, Values};
 use limen::message::PortSpec;
 use limen::node::{
     Building, Connected, Cost, Lead, Many, MessageSet, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink,
@@ -26,7 +26,7 @@ const BUFFER: usize = 8 << 10;
 /// While nobody reads standard output (`| less`), the node waits, and so do the blocking edges upstream. Lines that are still not printed
 /// when `run.stop` has passed are counted (`unwritten`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct ConsoleConfig {
     /// Prints the first of every `every` messages; 1 by default.
     #[serde(default = "one")]
     pub every: u64,
@@ -84,10 +84,10 @@ fn push_value(name: &str, message: &Message<Tensor>, is_text: bool, to: &mut Vec
     to.push(b'=');
     match values {
         Values::U8(text) if is_text => push_text(text, to),
-        _ if shape.is_empty() => values.list(0..1, Form::Plain, to),
+        _ if shape.is_empty() => values.list(0..1, NonFinite::Plain, to),
         _ if values.len() <= MAX_ELEMENTS => {
             to.push(b'[');
-            values.list(0..values.len(), Form::Plain, to);
+            values.list(0..values.len(), NonFinite::Plain, to);
             to.push(b']');
         }
         _ => {
@@ -110,9 +110,9 @@ fn push_text(text: &[u8], to: &mut Vec<u8>) {
 }
 
 impl Node for Console {
-    type Config = Config;
+    type Config = ConsoleConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &ConsoleConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.every == 0 {
             errors
@@ -129,7 +129,7 @@ impl Node for Console {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: ConsoleConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let input =
             |(name, spec): &(String, Option<PortSpec>)| (name.clone(), spec.as_ref().is_some_and(PortSpec::is_text));
         let inputs = cx.inputs().iter().map(input).collect();

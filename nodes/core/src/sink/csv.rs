@@ -1,7 +1,7 @@
 //! Tables as CSV files.
 
 use crate::file::output_file::{self, Exists, FullDisk, MessageEnd, OnFull, OutputFile};
-use crate::tensor::text::{Form, Values};
+use crate::tensor::text::{NonFinite, Values};
 use limen::Tensor;
 use limen::message::{DType, Dim, Label, PortSpec};
 use limen::node::{
@@ -23,7 +23,7 @@ const MAX_COLUMNS: usize = 1024;
 /// `<input>_0`, `<input>_1` and so on, or `<input>_<name>` if its numbers have names; a unit follows in brackets: `imu_ax (m/s²)`. Inputs may
 /// have any names; their columns are in the order of the graph file.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct CsvSinkConfig {
     /// The file, relative to the graph's folder or to that given with `--out`. The last folder of the path is created.
     pub path: String,
     /// What to do with a file that already exists; `replace` by default.
@@ -36,7 +36,7 @@ pub struct Config {
 
 /// The node.
 #[derive(Debug)]
-pub struct Csv {
+pub struct CsvSink {
     file: OutputFile,
     /// Which inputs are text.
     texts: Vec<bool>,
@@ -85,7 +85,7 @@ fn push_text(text: &[u8], line: &mut Vec<u8>) {
     line.push(b'"');
 }
 
-impl Csv {
+impl CsvSink {
     /// Writes the header, or compares it with that of the file that is appended to.
     fn begin(&mut self, header: &str) -> Result<(), NodeError> {
         if !self.file.continues {
@@ -108,10 +108,10 @@ impl Csv {
     }
 }
 
-impl Node for Csv {
-    type Config = Config;
+impl Node for CsvSink {
+    type Config = CsvSinkConfig;
 
-    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &CsvSinkConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let mut ports = Ports::new().cost(Cost::Medium);
         let mut columns = 1usize;
@@ -145,7 +145,7 @@ impl Node for Csv {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: CsvSinkConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let mut inputs = Vec::new();
         for (name, spec) in cx.inputs() {
             let unknown =
@@ -156,7 +156,7 @@ impl Node for Csv {
         let header = header(inputs.into_iter());
         let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, FullDisk::new(config.on_full, cx))?;
         file.resume(MessageEnd::Mark(b'\n'))?;
-        let mut node = Csv { file, texts, lead: cx.lead(), line: Vec::new() };
+        let mut node = CsvSink { file, texts, lead: cx.lead(), line: Vec::new() };
         node.begin(&header)?;
         Ok(node)
     }
@@ -167,19 +167,19 @@ impl Node for Csv {
     }
 }
 
-impl Sink for Csv {
+impl Sink for CsvSink {
     type In = Many<Tensor>;
 
     fn take(&mut self, input: MessageSet<Tensor>) -> Result<(), NodeError> {
         self.line.clear();
-        Values::U64(&[self.lead.header_of::<Self::In>(&input).seq]).list(0..1, Form::Plain, &mut self.line);
+        Values::U64(&[self.lead.header_of::<Self::In>(&input).seq]).list(0..1, NonFinite::Plain, &mut self.line);
         for (message, is_text) in input.iter().zip(&self.texts) {
             self.line.push(b',');
             if *is_text {
                 push_text(message.body.bytes(), &mut self.line);
             } else {
                 let values = Values::of(&message.body)?;
-                values.list(0..values.len(), Form::Plain, &mut self.line);
+                values.list(0..values.len(), NonFinite::Plain, &mut self.line);
             }
         }
         self.line.push(b'\n');
@@ -242,7 +242,7 @@ mod tests {
         let folders = Folders { graph: folder.path().into(), ..Folders::default() };
         let begin = |header: &str| {
             let file = OutputFile::open(&folders, "a.csv", Exists::Append, FullDisk::default()).unwrap();
-            let mut node = Csv { file, texts: Vec::new(), lead: Lead::default(), line: Vec::new() };
+            let mut node = CsvSink { file, texts: Vec::new(), lead: Lead::default(), line: Vec::new() };
             node.begin(header)?;
             node.file.finish()
         };

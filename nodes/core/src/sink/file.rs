@@ -13,7 +13,7 @@ use serde::Deserialize;
 /// The `file` source reads the same file back with the same `framing`. Elements of more than one byte are written in
 /// little-endian order.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct FileSinkConfig {
     /// The file, relative to the graph's folder or to that given with `--out`. The last folder of the path is created.
     pub path: String,
     /// What to do with a file that already exists; `replace` by default.
@@ -29,23 +29,23 @@ pub struct Config {
 
 /// The node.
 #[derive(Debug)]
-pub struct File {
+pub struct FileSink {
     file: OutputFile,
     framing: Framing,
     frame: Vec<u8>,
 }
 
-impl Node for File {
-    type Config = Config;
+impl Node for FileSink {
+    type Config = FileSinkConfig;
 
-    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &FileSinkConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let ports = stream::takes_bytes(given, config.framing, &mut errors).cost(Cost::Medium);
         let ports = output_file::plan(&config.path, config.exists, cx, ports, &mut errors);
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: FileSinkConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, FullDisk::new(config.on_full, cx))?;
         match (config.framing, config.framing.delimiter()) {
             (Framing::Length | Framing::LengthLe, _) => {
@@ -61,7 +61,7 @@ impl Node for File {
             // Nothing in the file says where its messages end.
             (_, None) => {}
         }
-        Ok(File { file, framing: config.framing, frame: Vec::new() })
+        Ok(FileSink { file, framing: config.framing, frame: Vec::new() })
     }
 
     fn metrics(&self, to: &mut Metrics) {
@@ -70,7 +70,7 @@ impl Node for File {
     }
 }
 
-impl Sink for File {
+impl Sink for FileSink {
     type In = Tensor;
 
     fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {

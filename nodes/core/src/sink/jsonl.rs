@@ -1,7 +1,7 @@
 //! JSON Lines: one JSON object per line.
 
 use crate::file::output_file::{self, Exists, FullDisk, MessageEnd, OnFull, OutputFile};
-use crate::tensor::text::{Form, Values};
+use crate::tensor::text::{NonFinite, Values};
 use limen::message::PortSpec;
 use limen::node::{
     Building, Connected, Cost, Lead, Many, MessageSet, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink,
@@ -15,7 +15,7 @@ use serde::Deserialize;
 /// Inputs may have any names. A scalar is a number, text is a string, any other tensor is an array nested by its shape. NaN and
 /// infinities are `null`. With several inputs, `seq` is the number of the trigger's or the anchor's message.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct JsonlConfig {
     /// The file, relative to the graph's folder or to that given with `--out`. The last folder of the path is created.
     pub path: String,
     /// What to do with a file that already exists; `replace` by default.
@@ -44,11 +44,11 @@ fn push_string(text: &[u8], line: &mut Vec<u8>) -> Result<(), NodeError> {
 /// Appends elements as arrays nested by a shape.
 fn push_nested(values: Values<'_>, shape: &[usize], start: usize, line: &mut Vec<u8>) {
     let Some((length, inner)) = shape.split_first() else {
-        return values.list(start..start + 1, Form::Json, line);
+        return values.list(start..start + 1, NonFinite::Json, line);
     };
     line.push(b'[');
     if inner.is_empty() {
-        values.list(start..start + length, Form::Json, line);
+        values.list(start..start + length, NonFinite::Json, line);
     } else {
         let size: usize = inner.iter().product();
         for i in 0..*length {
@@ -70,9 +70,9 @@ fn push_tensor(message: &Message<Tensor>, is_text: bool, line: &mut Vec<u8>) -> 
 }
 
 impl Node for Jsonl {
-    type Config = Config;
+    type Config = JsonlConfig;
 
-    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &JsonlConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let mut ports = Ports::new().cost(Cost::Medium);
         for (name, spec) in given.inputs() {
@@ -85,7 +85,7 @@ impl Node for Jsonl {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: JsonlConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         // Names of inputs need no escaping.
         let key = |(name, spec): &(String, Option<PortSpec>)| {
             (format!(",\"{name}\":"), spec.as_ref().is_some_and(PortSpec::is_text))
@@ -108,7 +108,7 @@ impl Sink for Jsonl {
     fn take(&mut self, input: MessageSet<Tensor>) -> Result<(), NodeError> {
         self.line.clear();
         self.line.extend_from_slice(b"{\"seq\":");
-        Values::U64(&[self.lead.header_of::<Self::In>(&input).seq]).list(0..1, Form::Json, &mut self.line);
+        Values::U64(&[self.lead.header_of::<Self::In>(&input).seq]).list(0..1, NonFinite::Json, &mut self.line);
         for (message, (key, is_text)) in input.iter().zip(&self.keys) {
             self.line.extend_from_slice(key.as_bytes());
             push_tensor(message, *is_text, &mut self.line)?;

@@ -13,7 +13,7 @@ use serde::Deserialize;
 /// All messages have the same, fixed shape. `bf16` is refused, because NumPy has no such type. While the graph runs, the header
 /// of the file is brought up to date whenever no further message is waiting, and twice a second otherwise.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct NpySinkConfig {
     /// The file, relative to the graph's folder or to that given with `--out`. The last folder of the path is created.
     pub path: String,
     /// What to do with a file that already exists, `replace` or `fail`; `replace` by default.
@@ -31,7 +31,7 @@ fn header(descriptor: &str, items: u64, shape: &[usize]) -> Vec<u8> {
 
 /// The node.
 #[derive(Debug)]
-pub struct Npy {
+pub struct NpySink {
     file: OutputFile,
     descriptor: String,
     shape: Vec<usize>,
@@ -39,7 +39,7 @@ pub struct Npy {
     items_in_header: u64,
 }
 
-impl Npy {
+impl NpySink {
     /// Brings the number of items in the header up to date.
     fn update_header(&mut self) -> Result<(), NodeError> {
         let items = self.file.messages();
@@ -65,10 +65,10 @@ fn spec_of(spec: &PortSpec) -> Result<(String, Vec<usize>), (String, String)> {
     Ok((descriptor, shape))
 }
 
-impl Node for Npy {
-    type Config = Config;
+impl Node for NpySink {
+    type Config = NpySinkConfig;
 
-    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &NpySinkConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.exists == Exists::Append {
             errors
@@ -89,13 +89,13 @@ impl Node for Npy {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: NpySinkConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let given = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
         let given = given.ok_or_else(|| NodeError::input("in", "its shape is unknown during planning"))?;
         let (descriptor, shape) = spec_of(given).map_err(|(why, _)| NodeError::input("in", why))?;
         let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, FullDisk::new(config.on_full, cx))?;
         file.push(&header(&descriptor, 0, &shape));
-        Ok(Npy { file, descriptor, shape, items_in_header: 0 })
+        Ok(NpySink { file, descriptor, shape, items_in_header: 0 })
     }
 
     fn metrics(&self, to: &mut Metrics) {
@@ -104,7 +104,7 @@ impl Node for Npy {
     }
 }
 
-impl Sink for Npy {
+impl Sink for NpySink {
     type In = Tensor;
 
     fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
@@ -124,7 +124,7 @@ impl Sink for Npy {
     }
 }
 
-impl Drop for Npy {
+impl Drop for NpySink {
     fn drop(&mut self) {
         // The run was interrupted: the header counts only the items that were written. An error can no longer be reported.
         let _ = self.file.settle();

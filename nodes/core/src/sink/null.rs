@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 /// Discards messages and counts them. With several inputs, of any names, a set of messages counts as one.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-pub struct Config {}
+pub struct NullConfig {}
 
 /// The node.
 #[derive(Debug, Default)]
@@ -16,14 +16,14 @@ pub struct Null {
 }
 
 impl Node for Null {
-    type Config = Config;
+    type Config = NullConfig;
 
-    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &NullConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let ports = given.inputs().fold(Ports::new(), |ports, (name, _)| ports.input_any(name));
         Ok(if given.inputs().count() == 0 { ports.input_any("in") } else { ports })
     }
 
-    fn build(_: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(_: NullConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Null::default())
     }
 

@@ -1,6 +1,6 @@
 //! The accuracy of predictions.
 
-use crate::tensor::boxes::{self, Row};
+use crate::tensor::boxes::{self, BoxRow};
 use limen::message::{DType, PortSpec};
 use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
 use limen::{Message, Tensor};
@@ -14,7 +14,7 @@ use serde::Deserialize;
 /// `mean_average_precision`: the mean over the classes of the precision at 101 recalls, as COCO has it, at the one `iou`. For that the
 /// detector's threshold should be low; scores count from 0 to 1, in steps of 1/1024. Ratios whose denominator is 0 are 0.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct ScoreConfig {
     /// What to compare; `labels` by default.
     #[serde(default)]
     pub task: Task,
@@ -104,7 +104,7 @@ struct Curves {
 }
 
 impl Curves {
-    fn of(&mut self, row: &Row) -> Option<&mut Curve> {
+    fn of(&mut self, row: &BoxRow) -> Option<&mut Curve> {
         let class = row[5].to_bits();
         let at = match self.of.iter().position(|curve| curve.class == class) {
             Some(at) => at,
@@ -139,7 +139,13 @@ struct Matcher {
 impl Matcher {
     /// Tells of each predicted box whether it matches a true box, and returns how many do. The highest score is matched first, each box
     /// with the unmatched true box of its class that it overlaps most.
-    fn match_boxes(&mut self, predicted: &[Row], truth: &[Row], iou: f32, mut judged: impl FnMut(&Row, bool)) -> u64 {
+    fn match_boxes(
+        &mut self,
+        predicted: &[BoxRow],
+        truth: &[BoxRow],
+        iou: f32,
+        mut judged: impl FnMut(&BoxRow, bool),
+    ) -> u64 {
         self.order.clear();
         self.order.extend(predicted.iter().map(|row| row[4]).zip(0..));
         self.order.sort_unstable_by(|a, b| boxes::by_score(*a, *b));
@@ -173,9 +179,9 @@ fn ratio(part: u64, all: u64) -> f64 {
 }
 
 impl Node for Score {
-    type Config = Config;
+    type Config = ScoreConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &ScoreConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if !(0.0..=1.0).contains(&config.iou) {
             errors.at("iou", format!("`iou` must be 0 to 1, got {}", config.iou)).help("write a number from 0 to 1");
@@ -191,7 +197,7 @@ impl Node for Score {
         errors.into_result(ports.cost(if config.task == Task::Boxes { Cost::Medium } else { Cost::Light }))
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: ScoreConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Score {
             task: config.task,
             matcher: Matcher::default(),
@@ -266,7 +272,7 @@ impl Sink for Score {
 mod tests {
     use super::*;
 
-    fn row(x: f32, score: f32, class: f32) -> Row {
+    fn row(x: f32, score: f32, class: f32) -> BoxRow {
         [x, 0.0, x + 10.0, 10.0, score, class]
     }
 
@@ -320,7 +326,7 @@ mod tests {
             (vec![], 1, 0.0),
         ] {
             let mut curves = Curves::default();
-            let truth: Vec<Row> = (0..classes).flat_map(|class| truth(class as f32)).collect();
+            let truth: Vec<BoxRow> = (0..classes).flat_map(|class| truth(class as f32)).collect();
             Matcher::default().match_boxes(&predicted, &truth, 0.5, |row, is_right| {
                 curves.of(row).unwrap().add(row[4], is_right);
             });

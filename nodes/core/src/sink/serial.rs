@@ -20,7 +20,7 @@ const SEND_WAIT: u64 = 100_000_000;
 /// command line has to allow it: `--allow-path /dev`. The next message is taken when the device has taken this one. Messages
 /// that the device does not accept in time are counted (`full`), and so are messages for a device that is gone (`unsent`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct SerialSinkConfig {
     /// The device file, such as `/dev/ttyUSB0`.
     pub path: String,
     /// Bits per second, such as `115200`.
@@ -32,7 +32,7 @@ pub struct Config {
 
 /// The node.
 #[derive(Debug)]
-pub struct Serial {
+pub struct SerialSink {
     port: SerialPort,
     out: Outgoing,
     framing: Framing,
@@ -45,7 +45,7 @@ pub struct Serial {
     partial: LossCounter,
 }
 
-impl Serial {
+impl SerialSink {
     /// Until when to wait for the device to take the message.
     fn until(&self) -> Time {
         // Eight data bits are ten bits on the wire.
@@ -68,10 +68,10 @@ impl Serial {
     }
 }
 
-impl Node for Serial {
-    type Config = Config;
+impl Node for SerialSink {
+    type Config = SerialSinkConfig;
 
-    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &SerialSinkConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let largest = given.single().and_then(|spec| spec.max_bytes()).unwrap_or(0);
         let mut ports = stream::takes_bytes(given, config.framing, &mut errors).cost(Cost::Medium);
@@ -83,8 +83,8 @@ impl Node for Serial {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Serial {
+    fn build(config: SerialSinkConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(SerialSink {
             port: SerialPort::open(&config.path, config.baud, Interest::Nothing, cx)?,
             out: Outgoing::default(),
             framing: config.framing,
@@ -104,7 +104,7 @@ impl Node for Serial {
     }
 }
 
-impl Sink for Serial {
+impl Sink for SerialSink {
     type In = Tensor;
     const WAITS: bool = true;
 

@@ -20,7 +20,7 @@ const BUFFER: usize = 8 << 10;
 /// does, the node fails, which ends the run unless `on_error` says otherwise. While the reader does not read, the node waits, and so do the
 /// blocking edges upstream. Messages that are still not written when `run.stop` has passed are counted (`unwritten`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct StdoutConfig {
     /// How the end of a message is marked; `lines` by default.
     #[serde(default)]
     pub framing: Framing,
@@ -64,15 +64,15 @@ impl Stdout {
 }
 
 impl Node for Stdout {
-    type Config = Config;
+    type Config = StdoutConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &StdoutConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let ports = stream::takes_bytes(given, config.framing, &mut errors).cost(Cost::Medium).blocking();
         errors.into_result(ports.claim(Claim::Device("standard output".into())))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: StdoutConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let (text, unwritten) = (Vec::with_capacity(BUFFER), cx.lost("unwritten"));
         Ok(Stdout { framing: config.framing, text, messages: 0, buffered: 0, unwritten, run: cx.statistics() })
     }

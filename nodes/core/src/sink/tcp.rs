@@ -28,7 +28,7 @@ const DRAIN_WAIT: u64 = 500_000_000;
 /// disconnected when it has accepted nothing for 8 s. A message counts as sent when the kernel has taken it; whether it arrived is not
 /// known.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct TcpSinkConfig {
     /// The address to listen on: a port alone cannot be reached from other machines, `0.0.0.0:9000` listens on all
     /// interfaces, `192.168.1.5:9000` on the interface with that address.
     pub listen: Option<Address>,
@@ -45,16 +45,16 @@ pub struct Config {
     pub idle: Option<Span>,
 }
 
-impl Config {
+impl TcpSinkConfig {
     fn tcp(&self) -> TcpConfig {
-        let Config { listen, connect, max_connections, idle, .. } = *self;
+        let TcpSinkConfig { listen, connect, max_connections, idle, .. } = *self;
         TcpConfig { listen, connect, max_connections, idle }
     }
 }
 
 /// The node.
 #[derive(Debug)]
-pub struct Tcp {
+pub struct TcpSink {
     links: Links,
     framing: Framing,
     clock: Clock,
@@ -67,7 +67,7 @@ pub struct Tcp {
     full: LossCounter,
 }
 
-impl Tcp {
+impl TcpSink {
     fn disconnect(&mut self, at: usize) {
         let why = || "the connection ended within a message".into();
         self.links.counts.partial.lose(u64::from(self.links.peers[at].has_pending()), why);
@@ -75,10 +75,10 @@ impl Tcp {
     }
 }
 
-impl Node for Tcp {
-    type Config = Config;
+impl Node for TcpSink {
+    type Config = TcpSinkConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &TcpSinkConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let tcp = config.tcp();
         tcp.check(&mut errors);
@@ -89,11 +89,11 @@ impl Node for Tcp {
         errors.into_result(tcp.claim(ports))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: TcpSinkConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         // Everything that peers send is discarded.
         let links = config.tcp().open(Framing::Raw, 4 << 10, PeerRole::Reader, cx)?;
         let connect_deadline = cx.now() + CONNECT_WAIT;
-        Ok(Tcp {
+        Ok(TcpSink {
             links,
             framing: config.framing,
             clock: cx.clock(),
@@ -113,7 +113,7 @@ impl Node for Tcp {
     }
 }
 
-impl Sink for Tcp {
+impl Sink for TcpSink {
     type In = Tensor;
     const WAITS: bool = true;
 

@@ -18,7 +18,7 @@ const LARGEST: usize = 65_507;
 /// Whether a datagram arrives is not known. A message that cannot be sent at once, because the network is down or its queue is
 /// full, is counted (`unsent`) and does not stop the graph. A message of more than 65507 bytes fails the call.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct UdpSinkConfig {
     /// The address to send to: a port alone is a port of this machine, `192.168.1.5:9000` one of another machine, which may be a
     /// broadcast address or a multicast group.
     pub to: Address,
@@ -26,7 +26,7 @@ pub struct Config {
 
 /// The node.
 #[derive(Debug)]
-pub struct Udp {
+pub struct UdpSink {
     socket: UdpSocket,
     to: SocketAddr,
     sent: u64,
@@ -46,10 +46,10 @@ fn is_temporary(error: &io::Error) -> bool {
     ) || error.raw_os_error() == Some(nix::errno::Errno::ENOBUFS as i32)
 }
 
-impl Node for Udp {
-    type Config = Config;
+impl Node for UdpSink {
+    type Config = UdpSinkConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &UdpSinkConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let ports = stream::takes_bytes(given, Framing::Raw, &mut errors).cost(Cost::Medium);
         let fixed = given.single().filter(|spec| spec.fixed_shape().is_some());
@@ -60,7 +60,7 @@ impl Node for Udp {
         errors.into_result(ports.note(format!("sends to {}", config.to)))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: UdpSinkConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         // For a loopback destination, bind to loopback too, so that other machines cannot reach the socket.
         let from: IpAddr = match (config.to.0.ip(), config.to.is_elsewhere()) {
             (IpAddr::V4(_), false) => Ipv4Addr::LOCALHOST.into(),
@@ -75,7 +75,7 @@ impl Node for Udp {
             socket.set_broadcast(true).map_err(refused)?;
         }
         socket.set_nonblocking(true).map_err(refused)?;
-        Ok(Udp { socket, to: config.to.0, sent: 0, unsent: cx.lost("unsent") })
+        Ok(UdpSink { socket, to: config.to.0, sent: 0, unsent: cx.lost("unsent") })
     }
 
     fn metrics(&self, to: &mut Metrics) {
@@ -83,7 +83,7 @@ impl Node for Udp {
     }
 }
 
-impl Sink for Udp {
+impl Sink for UdpSink {
     type In = Tensor;
 
     fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {

@@ -18,7 +18,7 @@ use limen::node::{
 use limen::unit::{Bytes, Rate};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use table::{LONGEST_ROW, Table};
+use table::{CsvTable, LONGEST_ROW};
 
 /// Reads the rows of a comma-separated file as numbers: `row` `f32[n]`, or `f64[n]` if the file has numbers with more digits than `f32` keeps.
 ///
@@ -33,7 +33,7 @@ use table::{LONGEST_ROW, Table};
 /// `#N/A`, and whatever else pandas reads as missing. Rows with a missing value are counted (`missing`). A field that is not a number of its type, or a row that is too long, fails one call;
 /// with `on_error: skip` the next row follows.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct CsvSourceConfig {
     /// The file, relative to the graph's folder.
     pub path: String,
     /// The columns to read, in the order of the output; all by default. A column is its name, its number from 0, or
@@ -67,8 +67,8 @@ fn max_bytes() -> Bytes {
 
 /// The node.
 #[derive(Debug)]
-pub struct Csv {
-    table: Table,
+pub struct CsvSource {
+    table: CsvTable,
     pace: Pace,
     passes: u32,
     /// Whether the next row was read to its end, or why it cannot be read; `None` at the end. Reading one row ahead tells which row is the last.
@@ -77,7 +77,7 @@ pub struct Csv {
     missing: IncidentCounter,
 }
 
-impl Csv {
+impl CsvSource {
     /// Reads the next row, starting over at the end of the file while passes are left.
     fn advance(&mut self) {
         self.ahead = self.table.read();
@@ -100,10 +100,10 @@ impl Csv {
     }
 }
 
-impl Node for Csv {
-    type Config = Config;
+impl Node for CsvSource {
+    type Config = CsvSourceConfig;
 
-    fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &CsvSourceConfig, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
             errors.at("repeat", "`repeat` must be at least 1, got 0").help("write 1 or more");
@@ -114,7 +114,7 @@ impl Node for Csv {
         }
         let mut ports = Pace::declare(config.rate, Ports::new().cost(Cost::Medium));
         ports = ports.memory(stream::buffer(config.max_bytes, Framing::Lines));
-        match Table::open(config, cx.folders, None) {
+        match CsvTable::open(config, cx.folders, None) {
             Ok((_, planned)) => {
                 ports =
                     planned.ports.into_iter().fold(ports, |ports, port| ports.output(port.name.clone(), port.spec()));
@@ -125,13 +125,13 @@ impl Node for Csv {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: CsvSourceConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let row = cx.outputs().iter().find(|(name, _)| name == ROW).and_then(|(_, spec)| Some(spec.as_ref()?.dtype));
-        let (table, _) = Table::open(&config, cx.folders(), row).map_err(|problems| {
+        let (table, _) = CsvTable::open(&config, cx.folders(), row).map_err(|problems| {
             let why: Vec<&str> = problems.messages().collect();
             NodeError::input(&*config.path, why.join("; "))
         })?;
-        let mut node = Csv {
+        let mut node = CsvSource {
             table,
             pace: Pace::new(config.rate),
             passes: config.repeat,
@@ -150,7 +150,7 @@ impl Node for Csv {
     }
 }
 
-impl Source for Csv {
+impl Source for CsvSource {
     type Out = Many<Tensor>;
 
     fn next(&mut self, out: &mut Emit<Many<Tensor>>) -> Result<Next, NodeError> {
@@ -189,7 +189,7 @@ impl Source for Csv {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::field::Port;
+    use crate::format::field::FieldPort;
     use crate::format::record::value_of;
     use limen::Folders;
 
@@ -198,16 +198,21 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("t.csv"), text).unwrap();
         let folders = Folders { graph: folder.path().into(), ..Folders::default() };
-        let config: Config = serde_json::from_str(&format!("{{\"path\": \"t.csv\" {keys}}}")).unwrap();
+        let config: CsvSourceConfig = serde_json::from_str(&format!("{{\"path\": \"t.csv\" {keys}}}")).unwrap();
         let repeat = config.repeat;
-        let (table, planned) = match Table::open(&config, &folders, None) {
+        let (table, planned) = match CsvTable::open(&config, &folders, None) {
             Ok(opened) => opened,
             Err(problems) => return (String::new(), problems.messages().map(String::from).collect()),
         };
         let outputs: Vec<String> =
             planned.ports.iter().map(|port| format!("{} {}{:?}", port.name, port.dtype, port.length)).collect();
-        let mut node =
-            Csv { table, pace: Pace::new(None), passes: repeat, ahead: None, missing: IncidentCounter::default() };
+        let mut node = CsvSource {
+            table,
+            pace: Pace::new(None),
+            passes: repeat,
+            ahead: None,
+            missing: IncidentCounter::default(),
+        };
         let mut found = Vec::new();
         node.advance();
         while let Some(row) = &node.ahead {
@@ -215,7 +220,7 @@ mod tests {
                 node.advance();
                 continue;
             }
-            let port = |(at, port): (usize, &Port)| {
+            let port = |(at, port): (usize, &FieldPort)| {
                 let bytes = node.table.port(at);
                 bytes.chunks_exact(port.dtype.size()).map(|b| value_of(port.dtype, b).to_string()).collect::<Vec<_>>()
             };

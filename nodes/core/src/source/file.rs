@@ -20,7 +20,7 @@ use std::ops::Range;
 ///
 /// A message that is too long fails one call; with `on_error: skip` the next message follows.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct FileSourceConfig {
     /// The file, relative to the graph's folder.
     pub path: String,
     /// How the end of a message is marked; `lines` by default.
@@ -47,7 +47,7 @@ fn one() -> u32 {
 
 /// The node.
 #[derive(Debug)]
-pub struct File {
+pub struct FileSource {
     /// The path as the config has it, for messages.
     path: String,
     file: InputFile,
@@ -63,11 +63,11 @@ pub struct File {
     ahead: Option<Result<Range<usize>, NodeError>>,
 }
 
-impl File {
-    fn open(config: &Config, folders: &Folders) -> Result<Self, NodeError> {
+impl FileSource {
+    fn open(config: &FileSourceConfig, folders: &Folders) -> Result<Self, NodeError> {
         let file = folders.open(&config.path)?;
         let max = config.max_bytes.0 as usize;
-        Ok(File {
+        Ok(FileSource {
             path: config.path.clone(),
             file,
             max,
@@ -147,7 +147,7 @@ impl File {
 }
 
 /// Checks the config and returns the ports.
-fn ports(config: &Config, folders: &Folders) -> Result<Ports, PlanErrors> {
+fn ports(config: &FileSourceConfig, folders: &Folders) -> Result<Ports, PlanErrors> {
     let mut errors = PlanErrors::default();
     if config.repeat == 0 {
         errors.at("repeat", "`repeat` must be at least 1, got 0").help("write 1 or more");
@@ -161,21 +161,21 @@ fn ports(config: &Config, folders: &Folders) -> Result<Ports, PlanErrors> {
     errors.into_result(Pace::declare(config.rate, ports))
 }
 
-impl Node for File {
-    type Config = Config;
+impl Node for FileSource {
+    type Config = FileSourceConfig;
 
-    fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &FileSourceConfig, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         ports(config, cx.folders)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let mut node = File::open(&config, cx.folders())?;
+    fn build(config: FileSourceConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let mut node = FileSource::open(&config, cx.folders())?;
         node.advance();
         Ok(node)
     }
 }
 
-impl Source for File {
+impl Source for FileSource {
     type Out = Tensor;
 
     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
@@ -213,8 +213,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("f"), bytes).unwrap();
         let folders = Folders { graph: folder.path().into(), ..Folders::default() };
-        let config = Config { path: "f".into(), framing, max_bytes: Bytes(max), content: None, rate: None, repeat };
-        let mut node = File::open(&config, &folders).unwrap();
+        let config =
+            FileSourceConfig { path: "f".into(), framing, max_bytes: Bytes(max), content: None, rate: None, repeat };
+        let mut node = FileSource::open(&config, &folders).unwrap();
         let mut said = Vec::new();
         node.advance();
         while let Some(found) = node.ahead.take() {

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 ///
 /// Type and shape are known while planning. From a truncated file the complete items are sent, then one call fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct NpySourceConfig {
     /// The file, relative to the graph's folder.
     pub path: String,
     /// Items per second, such as `100Hz`: item `n` is due `n` periods after the first, and a late one keeps its due time as
@@ -57,8 +57,8 @@ impl ArrayHeader {
     fn read(from: &mut impl Read) -> Result<ArrayHeader, FileProblem> {
         let again = |array: &str| format!("save the array again: `numpy.save(file, {array})`");
         let other = |message: String| (message, again("numpy.ascontiguousarray(array)"));
-        let limen_npy::Header { element, is_fortran, shape, start } =
-            limen_npy::Header::read(from).map_err(|e| other(e.to_string()))?;
+        let limen_npy::NpyHeader { element, is_fortran, shape, start } =
+            limen_npy::NpyHeader::read(from).map_err(|e| other(e.to_string()))?;
         let Some(dtype) = element.number().and_then(|number| number.parse::<DType>().ok()) else {
             let is_complex = element.to_string().get(1..2) == Some("c");
             let parts = if is_complex { "numpy.stack([array.real, array.imag], -1)" } else { "array.astype('<f8')" };
@@ -95,7 +95,10 @@ impl ArrayHeader {
 }
 
 /// Opens a file and reads its header.
-fn open(config: &Config, folders: &Folders) -> Result<(PathBuf, BufReader<InputFile>, ArrayHeader), FileProblem> {
+fn open(
+    config: &NpySourceConfig,
+    folders: &Folders,
+) -> Result<(PathBuf, BufReader<InputFile>, ArrayHeader), FileProblem> {
     let file = input_file::open(&config.path, folders)?;
     let path = file.path().to_path_buf();
     let problem = |(message, help): FileProblem| (format!("`{}`: {message}", path.display()), help);
@@ -112,7 +115,7 @@ fn open(config: &Config, folders: &Folders) -> Result<(PathBuf, BufReader<InputF
 
 /// The node.
 #[derive(Debug)]
-pub struct Npy {
+pub struct NpySource {
     path: PathBuf,
     file: BufReader<InputFile>,
     header: ArrayHeader,
@@ -123,7 +126,7 @@ pub struct Npy {
     unseen: Vec<u8>,
 }
 
-impl Npy {
+impl NpySource {
     fn is_done(&self) -> bool {
         self.passes == 0 || self.header.items == 0
     }
@@ -150,10 +153,10 @@ impl Npy {
     }
 }
 
-impl Node for Npy {
-    type Config = Config;
+impl Node for NpySource {
+    type Config = NpySourceConfig;
 
-    fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &NpySourceConfig, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
             errors.at("repeat", "`repeat` must be at least 1, got 0").help("write 1 or more");
@@ -172,7 +175,7 @@ impl Node for Npy {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: NpySourceConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let opened = open(&config, cx.folders());
         let (path, file, header) = opened.map_err(|(message, _)| NodeError::input(&*config.path, message))?;
         // The file may have been replaced since planning.
@@ -185,11 +188,11 @@ impl Node for Npy {
             ));
         }
         let pace = Pace::new(config.rate);
-        Ok(Npy { path, file, header, pace, passes: config.repeat, at: 0, unseen: Vec::new() })
+        Ok(NpySource { path, file, header, pace, passes: config.repeat, at: 0, unseen: Vec::new() })
     }
 }
 
-impl Source for Npy {
+impl Source for NpySource {
     type Out = Tensor;
 
     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {

@@ -22,7 +22,7 @@ use std::io::Read as _;
 /// is unplugged later is reopened when it is back. The origin of a message is the time at which its last bytes were read,
 /// because the kernel does not timestamp serial input.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct SerialSourceConfig {
     /// The device file, such as `/dev/ttyUSB0`.
     pub path: String,
     /// Bits per second, such as `115200`.
@@ -43,7 +43,7 @@ pub struct Config {
 
 /// The node.
 #[derive(Debug)]
-pub struct Serial {
+pub struct SerialSource {
     port: SerialPort,
     framing: Framing,
     deframer: Deframer,
@@ -55,7 +55,7 @@ pub struct Serial {
     partial: LossCounter,
 }
 
-impl Serial {
+impl SerialSource {
     /// Closes the device because it is gone.
     fn close(&mut self, now: Time, why: impl Into<String>) {
         self.port.close(now, why);
@@ -65,10 +65,10 @@ impl Serial {
     }
 }
 
-impl Node for Serial {
-    type Config = Config;
+impl Node for SerialSource {
+    type Config = SerialSourceConfig;
 
-    fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &SerialSourceConfig, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = stream::spec(config.max_bytes, config.framing, config.content, &mut errors);
         let mut ports = Ports::new()
@@ -82,8 +82,8 @@ impl Node for Serial {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Serial {
+    fn build(config: SerialSourceConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(SerialSource {
             port: SerialPort::open(&config.path, config.baud, Interest::Read, cx)?,
             framing: config.framing,
             deframer: Deframer::new(config.framing, config.max_bytes.0 as usize),
@@ -102,7 +102,7 @@ impl Node for Serial {
     }
 }
 
-impl Source for Serial {
+impl Source for SerialSource {
     type Out = Tensor;
 
     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {

@@ -18,7 +18,7 @@ use std::io::{self, Stdin as Input};
 /// The stream ends when the input ends. A message that is too long fails one call; with `on_error: skip` the next message
 /// follows.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct StdinConfig {
     /// How the end of a message is marked; `lines` by default.
     #[serde(default)]
     pub framing: Framing,
@@ -60,9 +60,9 @@ impl Stdin {
 }
 
 impl Node for Stdin {
-    type Config = Config;
+    type Config = StdinConfig;
 
-    fn ports(config: &Config, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &StdinConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = stream::spec(config.max_bytes, config.framing, config.content, &mut errors);
         let ports = Ports::new()
@@ -72,7 +72,7 @@ impl Node for Stdin {
         errors.into_result(ports.claim(Claim::Device("standard input".into())))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: StdinConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let max = config.max_bytes.0 as usize;
         let deframer = Deframer::new(config.framing, max);
         let input = cx.descriptors().watch(io::stdin(), Interest::Read);

@@ -23,7 +23,7 @@ const MIN_SCENE: usize = 56;
 /// Outputs: `value` for `counter` and for `noise` with a `shape`; otherwise `image` `u8[height,width,channels]`, and for
 /// `scenes` and `moving` also the true boxes, `boxes` `f32[≤5,6]`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct SyntheticConfig {
     /// What to generate.
     pub pattern: Pattern,
     /// Width of the images in pixels.
@@ -76,7 +76,7 @@ impl Pattern {
     }
 }
 
-impl Config {
+impl SyntheticConfig {
     /// Returns the name and the spec of the first output.
     fn spec(&self, errors: &mut PlanErrors) -> (&'static str, PortSpec) {
         let takes_shape = matches!(self.pattern, Pattern::Counter | Pattern::Noise);
@@ -139,13 +139,13 @@ impl Config {
 /// The node.
 #[derive(Debug)]
 pub struct Synthetic {
-    draw: Draw,
+    draw: PatternDraw,
     pace: Pace,
 }
 
 /// How a message is drawn.
 #[derive(Debug)]
-enum Draw {
+enum PatternDraw {
     Counter,
     Noise { seed: u64 },
     Ramp(Ramp),
@@ -153,9 +153,9 @@ enum Draw {
 }
 
 impl Node for Synthetic {
-    type Config = Config;
+    type Config = SyntheticConfig;
 
-    fn ports(config: &Config, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &SyntheticConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let (name, spec) = config.spec(&mut errors);
         let bytes = spec.max_bytes();
@@ -175,26 +175,26 @@ impl Node for Synthetic {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: SyntheticConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
         let seed = config.seed;
         let (width, height) = (config.width.unwrap_or(0), config.height.unwrap_or(0));
         let draw = match config.pattern {
-            Pattern::Counter => Draw::Counter,
-            Pattern::Noise => Draw::Noise { seed },
-            Pattern::Ramp => Draw::Ramp(Ramp::new(width, height, config.channels.unwrap_or(3))),
+            Pattern::Counter => PatternDraw::Counter,
+            Pattern::Noise => PatternDraw::Noise { seed },
+            Pattern::Ramp => PatternDraw::Ramp(Ramp::new(width, height, config.channels.unwrap_or(3))),
             Pattern::Scenes | Pattern::Moving => {
                 let is_moving = config.pattern == Pattern::Moving;
-                Draw::Scenes { seed, width, height, is_moving, unseen: Vec::new() }
+                PatternDraw::Scenes { seed, width, height, is_moving, unseen: Vec::new() }
             }
         };
         Ok(Synthetic { draw, pace: Pace::new(config.rate).at_most(config.count) })
     }
 }
 
-impl Draw {
+impl PatternDraw {
     #[inline(never)]
     fn send(&mut self, header: &Header, out: &mut Emit<Many<Tensor>>) -> Result<(), NodeError> {
-        if let Draw::Scenes { seed, width, height, is_moving, unseen } = self {
+        if let PatternDraw::Scenes { seed, width, height, is_moving, unseen } = self {
             let mut rows = [[0.0; boxes::ROW]; MAX_OBJECTS];
             let mut render = |pixels: &mut [u8]| {
                 if *is_moving {
@@ -223,9 +223,9 @@ impl Draw {
         }
         let mut tensor = out[0].loan(header)?;
         match self {
-            Draw::Ramp(ramp) => ramp.fill(header.seq, tensor.bytes_mut()),
-            Draw::Noise { seed } => pattern::noise(*seed, header.seq, &mut tensor)?,
-            Draw::Counter | Draw::Scenes { .. } => pattern::count(header.seq, &mut tensor)?,
+            PatternDraw::Ramp(ramp) => ramp.fill(header.seq, tensor.bytes_mut()),
+            PatternDraw::Noise { seed } => pattern::noise(*seed, header.seq, &mut tensor)?,
+            PatternDraw::Counter | PatternDraw::Scenes { .. } => pattern::count(header.seq, &mut tensor)?,
         }
         out[0].send(tensor);
         Ok(())
@@ -243,7 +243,7 @@ impl Source for Synthetic {
             Err(early) => return Ok(early),
         };
         let header = out.header(origin);
-        if let Draw::Counter = self.draw {
+        if let PatternDraw::Counter = self.draw {
             let mut tensor = out[0].loan(&header)?;
             count(&mut tensor, header.seq)?;
             out[0].send(tensor);
@@ -256,7 +256,7 @@ impl Source for Synthetic {
     #[inline]
     fn next_burst(&mut self, room: &mut Room<'_, Many<Tensor>>) -> Result<Next, NodeError> {
         let (now, most) = (room.now(), self.pace.at_once());
-        if most > 0 && matches!(self.draw, Draw::Counter) {
+        if most > 0 && matches!(self.draw, PatternDraw::Counter) {
             let made = room.fill_port(0, most, now, |tensor, seq| {
                 self.pace.begin_at_once();
                 count(tensor, seq)
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     fn check(config: &str, expected: &str) {
-        let config: Config = serde_json::from_str(config).unwrap();
+        let config: SyntheticConfig = serde_json::from_str(config).unwrap();
         let mut errors = PlanErrors::default();
         let (name, spec) = config.spec(&mut errors);
         match errors.into_result(()) {

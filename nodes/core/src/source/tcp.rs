@@ -19,7 +19,7 @@ use serde::Deserialize;
 /// (`partial`). The origin of a message is the time at which
 /// its last bytes were read, because the kernel does not timestamp TCP input. Nothing is authenticated or encrypted.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct TcpSourceConfig {
     /// The address to listen on: a port alone cannot be reached from other machines, `0.0.0.0:9000` listens on all
     /// interfaces, `192.168.1.5:9000` on the interface with that address.
     pub listen: Option<Address>,
@@ -45,16 +45,16 @@ pub struct Config {
     pub on_close: OnClose,
 }
 
-impl Config {
+impl TcpSourceConfig {
     fn tcp(&self) -> TcpConfig {
-        let Config { listen, connect, max_connections, idle, .. } = *self;
+        let TcpSourceConfig { listen, connect, max_connections, idle, .. } = *self;
         TcpConfig { listen, connect, max_connections, idle }
     }
 }
 
 /// The node.
 #[derive(Debug)]
-pub struct Tcp {
+pub struct TcpSource {
     links: Links,
     framing: Framing,
     on_close: OnClose,
@@ -65,7 +65,7 @@ pub struct Tcp {
     connections: u64,
 }
 
-impl Tcp {
+impl TcpSource {
     /// Sends the next complete message of any connection, round-robin. Returns whether there was one. Connections that have
     /// ended are removed after their last message.
     fn send_next(&mut self, out: &mut Emit<Tensor>) -> Result<bool, NodeError> {
@@ -110,10 +110,10 @@ impl Tcp {
     }
 }
 
-impl Node for Tcp {
-    type Config = Config;
+impl Node for TcpSource {
+    type Config = TcpSourceConfig;
 
-    fn ports(config: &Config, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &TcpSourceConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let tcp = config.tcp();
         tcp.check(&mut errors);
@@ -126,12 +126,12 @@ impl Node for Tcp {
         errors.into_result(tcp.claim(ports))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let Config { framing, on_close, .. } = config;
+    fn build(config: TcpSourceConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let TcpSourceConfig { framing, on_close, .. } = config;
         let mut links = config.tcp().open(framing, config.max_bytes.0 as usize, PeerRole::Sender, cx)?;
         links.counts.too_large = cx.lost("too_large");
         links.counts.malformed = cx.lost("malformed");
-        Ok(Tcp { links, framing, on_close, at: 0, received: 0, connections: 0 })
+        Ok(TcpSource { links, framing, on_close, at: 0, received: 0, connections: 0 })
     }
 
     fn metrics(&self, to: &mut Metrics) {
@@ -142,7 +142,7 @@ impl Node for Tcp {
     }
 }
 
-impl Source for Tcp {
+impl Source for TcpSource {
     type Out = Tensor;
 
     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {

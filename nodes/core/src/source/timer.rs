@@ -12,7 +12,7 @@ use serde::Deserialize;
 ///
 /// A late tick is sent at once and keeps its due time as origin.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct TimerConfig {
     /// Ticks per second, such as `100Hz`.
     pub rate: Rate,
     /// How many ticks to send; unlimited by default.
@@ -26,9 +26,9 @@ pub struct Timer {
 }
 
 impl Node for Timer {
-    type Config = Config;
+    type Config = TimerConfig;
 
-    fn ports(config: &Config, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &TimerConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let ports = Ports::new().output("tick", PortSpec::fixed(DType::U64, [])).live().rate(config.rate);
         Ok(match config.count {
             Some(count) => ports.total(count),
@@ -36,7 +36,7 @@ impl Node for Timer {
         })
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: TimerConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Timer { pace: Pace::new(Some(config.rate)).at_most(config.count) })
     }
 }

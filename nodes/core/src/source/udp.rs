@@ -19,7 +19,7 @@ use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 /// full (`overrun`), and those still in the kernel when the graph was stopped (`stopped`). The origin of a message is the time
 /// at which the kernel received it. Nothing is authenticated or encrypted.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct UdpSourceConfig {
     /// The address to listen on: a port alone cannot be reached from other machines, `0.0.0.0:9000` listens on all
     /// interfaces, `192.168.1.5:9000` on the interface with that address. `239.1.2.3:9000` or `[ff02::1234]:9000` joins a
     /// multicast group.
@@ -41,7 +41,7 @@ fn bytes() -> limen::message::Content {
 
 /// The node.
 #[derive(Debug)]
-pub struct Udp {
+pub struct UdpSource {
     socket: Watched<UdpSocket>,
     clock: Clock,
     /// When the socket was opened: the earliest possible origin.
@@ -106,10 +106,10 @@ fn join_everywhere(socket: &UdpSocket, group: IpAddr) -> io::Result<()> {
     joined
 }
 
-impl Node for Udp {
-    type Config = Config;
+impl Node for UdpSource {
+    type Config = UdpSourceConfig;
 
-    fn ports(config: &Config, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &UdpSourceConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = stream::spec(config.max_bytes, Framing::Raw, Some(config.content), &mut errors);
         let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).live().endless();
@@ -135,7 +135,7 @@ impl Node for Udp {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: UdpSourceConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let refused = |error: io::Error| NodeError::input(format!("listening on udp {}", config.listen), error);
         let opened = cx.now();
         let socket = UdpSocket::bind(config.listen.0).map_err(refused)?;
@@ -148,7 +148,7 @@ impl Node for Udp {
         }
         socket.set_nonblocking(true).map_err(refused)?;
         stamp_and_count(&socket).map_err(refused)?;
-        Ok(Udp {
+        Ok(UdpSource {
             socket: cx.descriptors().watch(socket, Interest::Read).map_err(refused)?,
             clock: cx.clock(),
             opened,
@@ -172,7 +172,7 @@ impl Node for Udp {
     }
 }
 
-impl Source for Udp {
+impl Source for UdpSource {
     type Out = Tensor;
 
     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {

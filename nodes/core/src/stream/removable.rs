@@ -3,7 +3,7 @@
 use super::OnClose;
 use super::backoff::Backoff;
 use limen::Time;
-use limen::node::{Building, Connection, Next};
+use limen::node::{Building, ConnectionStatus, Next};
 use std::io;
 
 /// A device that is open, or gone until it can be opened again.
@@ -13,7 +13,7 @@ pub struct Removable<D> {
     backoff: Backoff,
     /// When to open it again.
     due: Time,
-    connection: Connection,
+    connection: ConnectionStatus,
 }
 
 impl<D> Removable<D> {
@@ -22,7 +22,7 @@ impl<D> Removable<D> {
         Self::seeded(device, cx.node(), cx.now(), cx.connection())
     }
 
-    fn seeded(device: D, node: &str, now: Time, connection: Connection) -> Self {
+    fn seeded(device: D, node: &str, now: Time, connection: ConnectionStatus) -> Self {
         connection.begun();
         let backoff = Backoff::new(node, now);
         Removable { device: Some(device), backoff, due: Time::ZERO, connection }
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_device_that_is_gone_is_opened_when_that_is_due() {
-        let mut device = Removable::seeded(1, "a", Time(7), Connection::default());
+        let mut device = Removable::seeded(1, "a", Time(7), ConnectionStatus::default());
         let fails = || Err(io::Error::other("unplugged"));
         assert!(!device.reopen(Time(0), || unreachable!("it is open")));
         device.close(Time(0));
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_device_that_is_gone_ends_a_source_on_request() {
-        let mut device = Removable::seeded((), "a", Time(7), Connection::default());
+        let mut device = Removable::seeded((), "a", Time(7), ConnectionStatus::default());
         device.close(Time(0));
         let next = device.come_back(OnClose::End, Time::NEVER, || unreachable!("it has ended"));
         assert!(matches!(next, Some(Next::Done)), "{next:?}");

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 pub const ROW: usize = 6;
 
 /// One row: left, top, right, bottom in pixels, score, class.
-pub type Row = [f32; ROW];
+pub type BoxRow = [f32; ROW];
 
 /// Returns the spec of at most `rows` boxes.
 pub fn spec(rows: usize) -> PortSpec {
@@ -23,7 +23,7 @@ pub fn any_spec(given: Option<&PortSpec>) -> PortSpec {
 }
 
 /// Returns the rows of a tensor.
-pub fn rows(tensor: &Tensor) -> Result<&[Row], NodeError> {
+pub fn rows(tensor: &Tensor) -> Result<&[BoxRow], NodeError> {
     Ok(tensor.as_slice::<f32>()?.as_chunks().0)
 }
 
@@ -93,13 +93,13 @@ impl Best {
 
 /// Returns the intersection over union; 0 if the boxes do not overlap or if a corner is NaN.
 #[inline]
-pub fn iou(a: &Row, b: &Row) -> f32 {
+pub fn iou(a: &BoxRow, b: &BoxRow) -> f32 {
     if a[..4].iter().chain(&b[..4]).any(|corner| corner.is_nan()) {
         return 0.0;
     }
     let side = |low: f32, high: f32| (high - low).max(0.0);
     let shared = side(a[0].max(b[0]), a[2].min(b[2])) * side(a[1].max(b[1]), a[3].min(b[3]));
-    let area = |r: &Row| side(r[0], r[2]) * side(r[1], r[3]);
+    let area = |r: &BoxRow| side(r[0], r[2]) * side(r[1], r[3]);
     let union = area(a) + area(b) - shared;
     if union > 0.0 { shared / union } else { 0.0 }
 }

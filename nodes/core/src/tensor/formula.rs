@@ -15,7 +15,7 @@ pub(crate) type Block = [f64; LANES];
 /// A formula as steps on a stack of blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct Formula {
-    steps: Vec<Step>,
+    steps: Vec<FormulaStep>,
     /// The numbers in the formula, as blocks.
     numbers: Vec<Block>,
     /// The lists in the formula. A step reads them as inputs that follow the named ones.
@@ -41,7 +41,7 @@ enum Operand {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum FormulaStep {
     Input(usize),
     /// One of the numbers in the formula.
     Number(usize),
@@ -77,7 +77,7 @@ impl Formula {
     /// The named inputs that it reads, by their numbers.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = usize> {
         let all = self.steps.iter().filter_map(|step| match step {
-            Step::Input(input) | Step::Binary(_, Operand::Input(input)) => Some(*input),
+            FormulaStep::Input(input) | FormulaStep::Binary(_, Operand::Input(input)) => Some(*input),
             _ => None,
         });
         all.filter(|input| *input < self.named)
@@ -95,29 +95,31 @@ impl Formula {
         let mut top = 0;
         for step in &self.steps {
             match step {
-                Step::Input(input) => {
+                FormulaStep::Input(input) => {
                     copy(&mut stack[top][..n], &inputs[*input][..n]);
                     top += 1;
                 }
-                Step::Number(number) => {
+                FormulaStep::Number(number) => {
                     copy(&mut stack[top][..n], &self.numbers[*number][..n]);
                     top += 1;
                 }
-                Step::Unary(of) => of(&mut stack[top - 1][..n]),
-                Step::Binary(of, Operand::Input(input)) => of(&mut stack[top - 1][..n], &inputs[*input][..n]),
-                Step::Binary(of, Operand::Number(number)) => of(&mut stack[top - 1][..n], &self.numbers[*number][..n]),
-                Step::Binary(of, Operand::Stack) => {
+                FormulaStep::Unary(of) => of(&mut stack[top - 1][..n]),
+                FormulaStep::Binary(of, Operand::Input(input)) => of(&mut stack[top - 1][..n], &inputs[*input][..n]),
+                FormulaStep::Binary(of, Operand::Number(number)) => {
+                    of(&mut stack[top - 1][..n], &self.numbers[*number][..n])
+                }
+                FormulaStep::Binary(of, Operand::Stack) => {
                     top -= 1;
                     let (below, above) = stack.split_at_mut(top);
                     of(&mut below[top - 1][..n], &above[0][..n]);
                 }
-                Step::Clamp | Step::If => {
+                FormulaStep::Clamp | FormulaStep::If => {
                     top -= 2;
                     let (below, above) = stack.split_at_mut(top);
                     let others = std::iter::zip(&above[0][..n], &above[1][..n]);
                     let all = std::iter::zip(&mut below[top - 1][..n], others);
                     match step {
-                        Step::If => all.for_each(|(a, (yes, no))| *a = if *a != 0.0 { *yes } else { *no }),
+                        FormulaStep::If => all.for_each(|(a, (yes, no))| *a = if *a != 0.0 { *yes } else { *no }),
                         _ => all.for_each(|(a, (low, high))| *a = minimum(maximum(*a, *low), *high)),
                     }
                 }

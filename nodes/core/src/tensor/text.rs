@@ -8,7 +8,7 @@ use std::io::Write;
 
 /// How infinities and NaN are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum NonFinite {
     /// As `NaN`, `inf` and `-inf`.
     Plain,
     /// As `null`.
@@ -91,7 +91,7 @@ impl<'a> Values<'a> {
     }
 
     /// Appends a range of the elements, separated by commas.
-    pub(crate) fn list(self, range: std::ops::Range<usize>, form: Form, to: &mut Vec<u8>) {
+    pub(crate) fn list(self, range: std::ops::Range<usize>, form: NonFinite, to: &mut Vec<u8>) {
         each!(self, v => for (i, value) in v.get(range).unwrap_or_default().iter().enumerate() {
             if i > 0 {
                 to.push(b',');
@@ -103,12 +103,12 @@ impl<'a> Values<'a> {
 
 /// An element that can be written as text.
 trait TextElement {
-    fn write(&self, form: Form, to: &mut Vec<u8>);
+    fn write(&self, form: NonFinite, to: &mut Vec<u8>);
 }
 
 macro_rules! whole {
     ($($t:ty)*) => { $(impl TextElement for $t {
-        fn write(&self, _: Form, to: &mut Vec<u8>) {
+        fn write(&self, _: NonFinite, to: &mut Vec<u8>) {
             let _ = write!(to, "{self}");
         }
     })* };
@@ -118,10 +118,10 @@ whole!(i8 u8 i16 u16 i32 u32 i64 u64);
 macro_rules! float {
     ($($t:ty)*) => { $(impl TextElement for $t {
         /// Writes the shortest digits that read back as the same number, with an exponent for very small and large ones.
-        fn write(&self, form: Form, to: &mut Vec<u8>) {
+        fn write(&self, form: NonFinite, to: &mut Vec<u8>) {
             let size = self.abs();
             // Writing to a vector cannot fail.
-            let _ = if !self.is_finite() && form == Form::Json {
+            let _ = if !self.is_finite() && form == NonFinite::Json {
                 write!(to, "null")
             } else if *self == 0.0 || (1e-5..1e16).contains(&size) || !self.is_finite() {
                 write!(to, "{self}")
@@ -134,13 +134,13 @@ macro_rules! float {
 float!(f32 f64);
 
 impl TextElement for f16 {
-    fn write(&self, form: Form, to: &mut Vec<u8>) {
+    fn write(&self, form: NonFinite, to: &mut Vec<u8>) {
         self.to_f32().write(form, to);
     }
 }
 
 impl TextElement for bf16 {
-    fn write(&self, form: Form, to: &mut Vec<u8>) {
+    fn write(&self, form: NonFinite, to: &mut Vec<u8>) {
         self.to_f32().write(form, to);
     }
 }
@@ -157,14 +157,14 @@ mod tests {
             String::from_utf8(to).unwrap()
         };
         let floats = [0.1, 1.0, -0.0, 1e-10, 3.4e38, 123_456.0, 1e-5];
-        assert_eq!(list(Values::F32(&floats), Form::Json), "0.1,1,-0,1e-10,3.4e38,123456,0.00001");
-        assert_eq!(list(Values::F64(&[0.1, 1e300]), Form::Plain), "0.1,1e300");
+        assert_eq!(list(Values::F32(&floats), NonFinite::Json), "0.1,1,-0,1e-10,3.4e38,123456,0.00001");
+        assert_eq!(list(Values::F64(&[0.1, 1e300]), NonFinite::Plain), "0.1,1e300");
         let non_finite = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
-        assert_eq!(list(Values::F32(&non_finite), Form::Plain), "NaN,inf,-inf");
-        assert_eq!(list(Values::F32(&non_finite), Form::Json), "null,null,null");
-        assert_eq!(list(Values::F16(&[f16::from_f32(0.5)]), Form::Json), "0.5");
-        assert_eq!(list(Values::I64(&[i64::MIN]), Form::Json), "-9223372036854775808");
-        assert_eq!(list(Values::U8(&[]), Form::Json), "");
+        assert_eq!(list(Values::F32(&non_finite), NonFinite::Plain), "NaN,inf,-inf");
+        assert_eq!(list(Values::F32(&non_finite), NonFinite::Json), "null,null,null");
+        assert_eq!(list(Values::F16(&[f16::from_f32(0.5)]), NonFinite::Json), "0.5");
+        assert_eq!(list(Values::I64(&[i64::MIN]), NonFinite::Json), "-9223372036854775808");
+        assert_eq!(list(Values::U8(&[]), NonFinite::Json), "");
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
         for bits in (0..u32::MAX).step_by(65_521) {
             let value = f32::from_bits(bits);
             let mut to = Vec::new();
-            value.write(Form::Json, &mut to);
+            value.write(NonFinite::Json, &mut to);
             let text = String::from_utf8(to).unwrap();
             if value.is_finite() {
                 assert_eq!(text.parse::<f32>().unwrap().to_bits(), bits, "{text}");

@@ -16,7 +16,7 @@ const SHORT: usize = 8;
 
 /// Some elements of a tensor, as a tensor of another shape.
 #[derive(Clone, Debug)]
-pub(crate) struct View {
+pub(crate) struct ElementView {
     /// The place of the first element.
     first: isize,
     dims: ArrayVec<ViewDim, MAX_RANK>,
@@ -29,9 +29,9 @@ struct ViewDim {
     stride: isize,
 }
 
-impl View {
+impl ElementView {
     /// Returns the view of a whole tensor of this shape.
-    pub(crate) fn whole(shape: &[usize]) -> View {
+    pub(crate) fn whole(shape: &[usize]) -> ElementView {
         let mut dims: ArrayVec<ViewDim, MAX_RANK> =
             shape.iter().map(|length| ViewDim { length: *length, stride: 1 }).collect();
         let mut stride = 1_isize;
@@ -40,12 +40,12 @@ impl View {
             // Saturates only in a tensor without elements.
             stride = stride.saturating_mul(dim.length as isize);
         }
-        View { first: 0, dims }
+        ElementView { first: 0, dims }
     }
 
     /// Selects one element of a dim, which has more than `at`, and removes the dim.
     #[must_use]
-    pub(crate) fn index(mut self, dim: usize, at: usize) -> View {
+    pub(crate) fn index(mut self, dim: usize, at: usize) -> ElementView {
         if let Some(gone) = self.dims.pop_at(dim) {
             self.first += gone.stride * at as isize;
         }
@@ -54,7 +54,7 @@ impl View {
 
     /// Selects `length` elements of a dim: `from`, `from + step` and so on. The dim has all of them.
     #[must_use]
-    pub(crate) fn part(mut self, dim: usize, from: usize, length: usize, step: isize) -> View {
+    pub(crate) fn part(mut self, dim: usize, from: usize, length: usize, step: isize) -> ElementView {
         if let Some(dim) = self.dims.get_mut(dim) {
             self.first += dim.stride * from as isize;
             // Saturates only if there is no second element.
@@ -65,8 +65,8 @@ impl View {
 
     /// Orders the dims: the first becomes dim `order[0]`.
     #[must_use]
-    pub(crate) fn ordered(self, order: &[usize]) -> View {
-        View { dims: order.iter().filter_map(|dim| self.dims.get(*dim)).copied().collect(), ..self }
+    pub(crate) fn ordered(self, order: &[usize]) -> ElementView {
+        ElementView { dims: order.iter().filter_map(|dim| self.dims.get(*dim)).copied().collect(), ..self }
     }
 
     /// Returns the shape.
@@ -85,7 +85,7 @@ struct Loop {
 }
 
 /// Returns the loops of a copy, the outermost first: as few as possible.
-fn loops(source: &View, target: &View) -> ArrayVec<Loop, MAX_RANK> {
+fn loops(source: &ElementView, target: &ElementView) -> ArrayVec<Loop, MAX_RANK> {
     let mut loops = ArrayVec::<Loop, MAX_RANK>::new();
     for (from, into) in source.dims.iter().zip(&target.dims).filter(|(dim, _)| dim.length != 1) {
         let inner = Loop { count: from.length, from: from.stride, into: into.stride };
@@ -135,21 +135,21 @@ fn run<const N: usize>(loops: &[Loop], from: &[[u8; N]], at: isize, into: &mut [
 ///
 /// # Errors
 /// The tensor cannot have this shape, or has another element type.
-pub(crate) fn take(from: &Tensor, source: &View, into: &mut TensorMut) -> Result<(), NodeError> {
+pub(crate) fn take(from: &Tensor, source: &ElementView, into: &mut TensorMut) -> Result<(), NodeError> {
     let lengths = source.lengths();
     shape::set_shape(into, &lengths)?;
-    copy(from, source, into, &View::whole(&lengths))
+    copy(from, source, into, &ElementView::whole(&lengths))
 }
 
 /// Copies a whole tensor to the elements of a view of another.
 ///
 /// # Errors
 /// The two differ in shape or element type.
-pub(crate) fn put(from: &Tensor, into: &mut TensorMut, target: &View) -> Result<(), NodeError> {
-    copy(from, &View::whole(&from.shape()), into, target)
+pub(crate) fn put(from: &Tensor, into: &mut TensorMut, target: &ElementView) -> Result<(), NodeError> {
+    copy(from, &ElementView::whole(&from.shape()), into, target)
 }
 
-fn copy(from: &Tensor, source: &View, into: &mut TensorMut, target: &View) -> Result<(), NodeError> {
+fn copy(from: &Tensor, source: &ElementView, into: &mut TensorMut, target: &ElementView) -> Result<(), NodeError> {
     let (lengths, dtype) = (source.lengths(), from.dtype());
     if lengths != target.lengths() || dtype != into.dtype() {
         let why = format!("{dtype}{lengths:?} cannot be copied to {}{:?}", into.dtype(), target.lengths());
@@ -184,8 +184,8 @@ mod tests {
     }
 
     /// Copies a view of a counted tensor to a whole one and returns the numbers there.
-    fn copied(dtype: DType, shape: &[usize], of: impl Fn(View) -> View) -> Vec<u8> {
-        let source = of(View::whole(shape));
+    fn copied(dtype: DType, shape: &[usize], of: impl Fn(ElementView) -> ElementView) -> Vec<u8> {
+        let source = of(ElementView::whole(shape));
         let mut into = TensorMut::alone(&PortSpec::fixed(dtype, source.lengths())).unwrap();
         take(&counted(dtype, shape), &source, &mut into).unwrap();
         into.freeze().bytes().chunks_exact(dtype.size()).map(|element| element[0]).collect()
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn parts_of_dims_equal_those_of_numpy() {
-        type Select = fn(View) -> View;
+        type Select = fn(ElementView) -> ElementView;
         for (name, select, expected) in [
             (
                 "a[:, 1:3]",
@@ -251,13 +251,13 @@ mod tests {
         let from = counted(DType::U16, &[2, 2]);
         let mut into = TensorMut::alone(&PortSpec::fixed(DType::U16, [3, 4])).unwrap();
         into.as_mut_slice::<u16>().unwrap().fill(9);
-        let target = View::whole(&[3, 4]).part(0, 1, 2, 1).part(1, 1, 2, 1);
+        let target = ElementView::whole(&[3, 4]).part(0, 1, 2, 1).part(1, 1, 2, 1);
         put(&from, &mut into, &target).unwrap();
         assert_eq!(into.as_slice::<u16>().unwrap(), [9, 9, 9, 9, 9, 0, 1, 9, 9, 2, 3, 9]);
         // Views of different shapes, or tensors of different types.
-        let whole = View::whole(&[3, 4]);
+        let whole = ElementView::whole(&[3, 4]);
         assert!(put(&from, &mut into, &whole).is_err());
         assert!(put(&counted(DType::I16, &[3, 4]), &mut into, &whole).is_err());
-        assert!(take(&from, &View::whole(&[2, 2]), &mut into).is_err());
+        assert!(take(&from, &ElementView::whole(&[2, 2]), &mut into).is_err());
     }
 }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 ///
 /// Of equal elements the first one wins. NaN is ignored; a tensor of nothing but NaN fails the call.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-pub struct Config {}
+pub struct ArgmaxConfig {}
 
 /// The node.
 #[derive(Debug)]
@@ -30,9 +30,9 @@ fn greatest(values: &[f32]) -> Option<(usize, f32)> {
 }
 
 impl Node for Argmax {
-    type Config = Config;
+    type Config = ArgmaxConfig;
 
-    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &ArgmaxConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = shape::any_shape(given, DType::F32);
         if let Some(spec) = spec.as_ref().filter(|s| s.max_elements().is_some_and(|n| n > i32::MAX as usize)) {
@@ -44,7 +44,7 @@ impl Node for Argmax {
         errors.into_result(ports)
     }
 
-    fn build(_: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(_: ArgmaxConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Argmax)
     }
 }

@@ -17,7 +17,7 @@ use serde::Deserialize;
 /// An integer that `f32` or `f64` cannot hold, such as 16777217 in `f32`, fails the call: time stamps and counters do not lose digits
 /// unnoticed. With `scale` or `offset` the result is rounded: `scale: 1` only rounds, `scale: 1e-9` converts nanoseconds to seconds.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct CastConfig {
     /// Element type of the output.
     pub dtype: DType,
     /// The factor of each element; 1 by default.
@@ -72,9 +72,9 @@ fn cast(scaled: Option<(f64, f64)>, from: &Tensor, into: &mut TensorMut) -> Resu
 }
 
 impl Node for Cast {
-    type Config = Config;
+    type Config = CastConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &CastConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         for (field, value) in [("scale", config.scale), ("offset", config.offset)] {
             if let Some(value) = value.filter(|v| !v.is_finite()) {
@@ -88,7 +88,7 @@ impl Node for Cast {
         errors.into_result(shape::gives(ports, out).cost(Cost::Medium))
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: CastConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
         let is_scaled = config.scale.is_some() || config.offset.is_some();
         let scaled = is_scaled.then(|| (config.scale.unwrap_or(1.0), config.offset.unwrap_or(0.0)));
         Ok(Cast { scaled })

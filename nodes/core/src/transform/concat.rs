@@ -1,6 +1,6 @@
 //! Several tensors joined at their ends.
 
-use crate::tensor::view::{self, Lengths, View};
+use crate::tensor::view::{self, ElementView, Lengths};
 use crate::tensor::{cost, joined, shape};
 use limen::Tensor;
 use limen::message::{Dim, Label, PortSpec};
@@ -16,7 +16,7 @@ use serde::Deserialize;
 /// must be the same; a set of messages in which lengths that vary (`≤n`) differ is a failed call. The result has the header that
 /// `join` selects.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct ConcatConfig {
     /// The dim along which they are joined; -1 is the last one; 0 by default.
     #[serde(default)]
     pub dim: i64,
@@ -39,7 +39,7 @@ fn total<'a>(mut lengths: impl Iterator<Item = &'a Dim>) -> Option<Dim> {
     })
 }
 
-fn planned(config: &Config, given: &Connected, errors: &mut PlanErrors) -> Option<PortSpec> {
+fn planned(config: &ConcatConfig, given: &Connected, errors: &mut PlanErrors) -> Option<PortSpec> {
     let dim = shape::named_dim(given.inputs().find_map(|(_, spec)| spec)?, config.dim, errors)?;
     let mut out = joined::common(given, Some(dim), errors)?;
     out.shape[dim] = total(given.inputs().filter_map(|(_, spec)| spec?.shape.get(dim)))?;
@@ -58,9 +58,9 @@ fn planned(config: &Config, given: &Connected, errors: &mut PlanErrors) -> Optio
 }
 
 impl Node for Concat {
-    type Config = Config;
+    type Config = ConcatConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &ConcatConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let ports = joined::takes(given, &mut errors);
         let out = planned(config, given, &mut errors);
@@ -68,7 +68,7 @@ impl Node for Concat {
         errors.into_result(shape::gives(ports, out).cost(cost))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: ConcatConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let rank = cx.inputs().iter().find_map(|(_, spec)| Some(spec.as_ref()?.shape.len()));
         let dim = rank.and_then(|rank| shape::place(config.dim, rank)).unwrap_or(0);
         Ok(Concat { dim, inputs: joined::names(cx) })
@@ -89,7 +89,7 @@ impl Transform for Concat {
             *joined = input.iter().map(|message| length(&message.body)).sum();
         }
         shape::set_shape(&mut tensor, &lengths)?;
-        let (whole, mut at) = (View::whole(&lengths), 0);
+        let (whole, mut at) = (ElementView::whole(&lengths), 0);
         for part in input.iter().map(|message| &message.body) {
             let target = whole.clone().part(self.dim, at, length(part), 1);
             view::put(part, &mut tensor, &target)?;
@@ -120,7 +120,7 @@ mod tests {
         ] {
             let given = inputs.iter().enumerate().map(|(n, spec)| (n.to_string(), spec.parse().ok()));
             let mut errors = PlanErrors::default();
-            let out = planned(&Config { dim }, &Connected::of(given), &mut errors);
+            let out = planned(&ConcatConfig { dim }, &Connected::of(given), &mut errors);
             match errors.into_result(()) {
                 Ok(()) => assert_eq!(out.unwrap().to_string(), expected),
                 Err(errors) => assert!(format!("{errors:?}").contains(expected), "{inputs:?}: {errors:?}"),

@@ -8,7 +8,7 @@ use limen::node::{
     Building, Connected, Cost, Emit, Many, MessageSet, Node, NodeError, PlanErrors, Planning, Ports, Transform,
 };
 use limen::{Folders, Tensor};
-use limen_npy::Kind;
+use limen_npy::ElementKind;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{BufReader, Read};
@@ -20,7 +20,7 @@ use std::io::{BufReader, Read};
 ///
 /// The similarity to a vector of length 0 is 0. A vector with NaN or infinities fails the call.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct CosineConfig {
     /// A NumPy `.npy` file of `f32[n,d]`, relative to the graph's folder; by default, two inputs are compared.
     pub references: Option<String>,
 }
@@ -37,7 +37,7 @@ impl ReferenceFile {
         let file = input_file::open(path, folders)?;
         let size = file.size();
         let mut file = BufReader::with_capacity(64 << 10, file);
-        let shape = limen_npy::Header::read(&mut file).map_err(|error| error.to_string());
+        let shape = limen_npy::NpyHeader::read(&mut file).map_err(|error| error.to_string());
         match shape.and_then(|header| reference_shape(&header, size)) {
             Ok([count, length]) => Ok(ReferenceFile { file, count, length }),
             Err(why) => Err((
@@ -68,9 +68,9 @@ impl ReferenceFile {
 }
 
 /// Returns number and length of the vectors in a file of `size` bytes.
-fn reference_shape(header: &limen_npy::Header, size: u64) -> Result<[usize; 2], String> {
+fn reference_shape(header: &limen_npy::NpyHeader, size: u64) -> Result<[usize; 2], String> {
     let element = &header.element;
-    if (element.kind, element.size, element.is_big_endian) != (Kind::Float, 4, false) {
+    if (element.kind, element.size, element.is_big_endian) != (ElementKind::Float, 4, false) {
         return Err(format!("expected elements of type <f4, found {element}"));
     }
     if header.is_fortran {
@@ -124,9 +124,9 @@ pub struct Cosine {
 }
 
 impl Node for Cosine {
-    type Config = Config;
+    type Config = CosineConfig;
 
-    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &CosineConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let similarity = PortSpec::fixed(DType::F32, []);
         let Some(path) = &config.references else {
@@ -164,7 +164,7 @@ impl Node for Cosine {
         errors.into_result(ports.output("index", PortSpec::fixed(DType::I32, [])).output("similarity", similarity))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: CosineConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let Some(path) = config.references else { return Ok(Cosine { references: None }) };
         let opened = ReferenceFile::open(&path, cx.folders()).map_err(|(why, _)| NodeError::input(&*path, why))?;
         // The file may have been replaced since planning.

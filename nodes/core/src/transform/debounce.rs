@@ -11,7 +11,7 @@ use serde::Deserialize;
 /// Forwards a message if no other one has followed for `quiet`, or when the stream ends. All other messages are counted
 /// (`stopped`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct DebounceConfig {
     /// How long no message may follow.
     pub quiet: Span,
 }
@@ -25,9 +25,9 @@ pub struct Debounce {
 }
 
 impl Node for Debounce {
-    type Config = Config;
+    type Config = DebounceConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &DebounceConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let spec = given.single().cloned();
         let input = InPort { name: "in".into(), spec: spec.clone(), holds: 1 };
         Ok(Ports::new()
@@ -38,7 +38,7 @@ impl Node for Debounce {
             .by_clock("quiet"))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: DebounceConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Debounce { quiet: config.quiet.as_nanos(), last: None, stopped: cx.discarded("stopped") })
     }
 

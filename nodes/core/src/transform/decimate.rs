@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 /// Forwards the first of every `keep_every` messages; the others are counted (`stopped`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct DecimateConfig {
     /// One message in this many is forwarded.
     pub keep_every: u64,
 }
@@ -24,9 +24,9 @@ pub struct Decimate {
 }
 
 impl Node for Decimate {
-    type Config = Config;
+    type Config = DecimateConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &DecimateConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.keep_every == 0 {
             errors
@@ -36,7 +36,7 @@ impl Node for Decimate {
         errors.into_result(shape::passes(given))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: DecimateConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Decimate { keep_every: config.keep_every, count: 0, stopped: cx.discarded("stopped") })
     }
 

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 /// It holds at most `holds` messages: when one more arrives, the oldest is forwarded early and counted (`early`). When the
 /// stream ends, all messages held are forwarded at once.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct DelayConfig {
     /// How long after its origin a message is forwarded.
     pub by: Span,
     /// Most messages held; 64 by default.
@@ -42,9 +42,9 @@ impl Delay {
 }
 
 impl Node for Delay {
-    type Config = Config;
+    type Config = DelayConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &DelayConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if !(1..=1 << 12).contains(&config.holds) {
             errors.at("holds", format!("`holds` must be 1 to 4096, got {}", config.holds)).help("write 1 to 4096");
@@ -55,7 +55,7 @@ impl Node for Delay {
         errors.into_result(Ports::new().in_port(input).out_port(output).waits(config.by).by_clock("by"))
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: DelayConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
         let held = VecDeque::with_capacity(config.holds + 1);
         Ok(Delay { by: config.by.as_nanos(), holds: config.holds, held, early: 0 })
     }

@@ -14,10 +14,10 @@ use serde::Deserialize;
 /// An optional input `mask`, integers of any type and of shape `[tokens]`, says which tokens count: those that are not 0. If no
 /// token counts, the result is 0.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct EmbeddingsConfig {
     /// How the tokens are combined; `mean` by default.
     #[serde(default)]
-    pub pool: Pool,
+    pub pool: Pooling,
     /// Whether the result is divided by its length, so that its length is 1 (L2); `true` by default. A result of length 0 is left
     /// as it is.
     #[serde(default = "yes")]
@@ -31,7 +31,7 @@ fn yes() -> bool {
 /// How the vectors of tokens are combined.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Pool {
+pub enum Pooling {
     /// The mean of each element.
     #[default]
     Mean,
@@ -44,22 +44,22 @@ pub enum Pool {
 /// The node.
 #[derive(Debug)]
 pub struct Embeddings {
-    pool: Pool,
+    pool: Pooling,
     normalize: bool,
     /// The sums of all tokens, for a mean.
     sums: Vec<f64>,
 }
 
 /// Combines vectors into `into`.
-fn combine<'a>(pool: Pool, mut tokens: impl Iterator<Item = &'a [f32]>, sums: &mut Vec<f64>, into: &mut [f32]) {
+fn combine<'a>(pool: Pooling, mut tokens: impl Iterator<Item = &'a [f32]>, sums: &mut Vec<f64>, into: &mut [f32]) {
     let Some(first) = tokens.next() else { return into.fill(0.0) };
     into.copy_from_slice(first);
     match pool {
-        Pool::Cls => {}
-        Pool::Max => {
+        Pooling::Cls => {}
+        Pooling::Max => {
             tokens.for_each(|token| into.iter_mut().zip(token).for_each(|(to, value)| *to = to.max(*value)));
         }
-        Pool::Mean => {
+        Pooling::Mean => {
             sums.clear();
             sums.extend(first.iter().map(|value| f64::from(*value)));
             let mut n = 1.0;
@@ -107,9 +107,9 @@ fn is_integer(dtype: DType) -> bool {
 }
 
 impl Node for Embeddings {
-    type Config = Config;
+    type Config = EmbeddingsConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &EmbeddingsConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let mut ports = Ports::new().cost(Cost::Medium);
         let (mut tokens, mut vector) = (None, None);
@@ -146,14 +146,14 @@ impl Node for Embeddings {
                 (None, ..) => ports.input_any("mask"),
             };
         }
-        let length = vector.as_ref().filter(|_| config.pool == Pool::Mean).and_then(Dim::max).unwrap_or(0);
+        let length = vector.as_ref().filter(|_| config.pool == Pooling::Mean).and_then(Dim::max).unwrap_or(0);
         let ports = ports.memory(length.saturating_mul(size_of::<f64>()));
         errors.into_result(shape::gives(ports, vector.map(|d| PortSpec::new(DType::F32, [d]))))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: EmbeddingsConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let length = cx.outputs().first().and_then(|(_, spec)| spec.as_ref()?.max_elements());
-        let sums = Vec::with_capacity(if config.pool == Pool::Mean { length.unwrap_or(0) } else { 0 });
+        let sums = Vec::with_capacity(if config.pool == Pooling::Mean { length.unwrap_or(0) } else { 0 });
         Ok(Embeddings { pool: config.pool, normalize: config.normalize, sums })
     }
 }
@@ -182,17 +182,17 @@ mod tests {
         let values: Vec<f32> = (0..15).map(|i| ((i * i * 37 + i * 11 + 5) % 1000) as f32 / 1000.0 - 0.5).collect();
         let (all, some, none) = ([true; 5], [false, true, true, false, true], [false; 5]);
         for (pool, counted, is_normalized, expected) in [
-            (Pool::Mean, all, false, [-0.231, 0.061, 0.027]),
-            (Pool::Mean, all, true, [-0.9607419, 0.25370237, 0.11229453]),
-            (Pool::Mean, some, false, [-0.087, 0.14566664, 0.119]),
-            (Pool::Mean, some, true, [-0.4198014, 0.70288575, 0.5742111]),
-            (Pool::Cls, all, false, [-0.495, -0.447, -0.325]),
-            (Pool::Cls, all, true, [-0.6671795, -0.60248333, -0.43804714]),
-            (Pool::Cls, some, false, [-0.129, 0.141, 0.485]),
-            (Pool::Max, all, false, [-0.035, 0.395, 0.485]),
-            (Pool::Max, some, false, [-0.035, 0.395, 0.485]),
-            (Pool::Mean, none, true, [0.0; 3]),
-            (Pool::Max, none, true, [0.0; 3]),
+            (Pooling::Mean, all, false, [-0.231, 0.061, 0.027]),
+            (Pooling::Mean, all, true, [-0.9607419, 0.25370237, 0.11229453]),
+            (Pooling::Mean, some, false, [-0.087, 0.14566664, 0.119]),
+            (Pooling::Mean, some, true, [-0.4198014, 0.70288575, 0.5742111]),
+            (Pooling::Cls, all, false, [-0.495, -0.447, -0.325]),
+            (Pooling::Cls, all, true, [-0.6671795, -0.60248333, -0.43804714]),
+            (Pooling::Cls, some, false, [-0.129, 0.141, 0.485]),
+            (Pooling::Max, all, false, [-0.035, 0.395, 0.485]),
+            (Pooling::Max, some, false, [-0.035, 0.395, 0.485]),
+            (Pooling::Mean, none, true, [0.0; 3]),
+            (Pooling::Max, none, true, [0.0; 3]),
         ] {
             let tokens = values.chunks_exact(3).zip(counted).filter(|(_, counts)| *counts).map(|(token, _)| token);
             let mut vector = [9.0; 3];
@@ -210,7 +210,7 @@ mod tests {
             [(&[[3e38], [3e38]][..], 3e38), (&[[f32::MAX]; 3], f32::MAX), (&[[3e38], [-3e38]], 0.0)]
         {
             let (mut sums, mut mean) = (Vec::new(), [9.0]);
-            combine(Pool::Mean, tokens.iter().map(|token| &token[..]), &mut sums, &mut mean);
+            combine(Pooling::Mean, tokens.iter().map(|token| &token[..]), &mut sums, &mut mean);
             assert_eq!(mean, [expected], "{tokens:?}");
         }
     }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 ///
 /// `open` can be changed while the graph runs: `Running::set(node, "open", 0.0)`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct GateConfig {
     /// Whether it is open at the start; `true` by default.
     #[serde(default = "yes")]
     pub open: bool,
@@ -22,20 +22,20 @@ fn yes() -> bool {
 
 /// The node.
 #[derive(Debug)]
-pub struct Gate {
+pub struct GateNode {
     open: bool,
     stopped: DiscardCounter,
 }
 
-impl Node for Gate {
-    type Config = Config;
+impl Node for GateNode {
+    type Config = GateConfig;
 
-    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &GateConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         Ok(shape::passes(given).setting("open", 0.0..=1.0))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Gate { open: config.open, stopped: cx.discarded("stopped") })
+    fn build(config: GateConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(GateNode { open: config.open, stopped: cx.discarded("stopped") })
     }
 
     fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
@@ -47,7 +47,7 @@ impl Node for Gate {
     }
 }
 
-impl Transform for Gate {
+impl Transform for GateNode {
     type In = Tensor;
     type Out = Tensor;
 

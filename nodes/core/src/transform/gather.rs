@@ -20,7 +20,7 @@ use serde::Deserialize;
 /// A message with missing parts is closed when the stream ends, when `open` later messages have begun, or, if `within` is set,
 /// that long after its first part arrived. It is counted (`incomplete`), and with `missing: drop` also as lost (`dropped`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct GatherConfig {
     /// Most parts of one message: the bound of the first dim of the tensor that was scattered, or `max` of `crop_boxes`.
     pub max: usize,
     /// Most messages whose parts may be arriving at the same time; 4 by default.
@@ -30,7 +30,7 @@ pub struct Config {
     pub within: Option<Span>,
     /// What to do with a message that has missing parts; `send` by default.
     #[serde(default)]
-    pub missing: Missing,
+    pub missing: MissingParts,
 }
 
 fn four() -> usize {
@@ -40,7 +40,7 @@ fn four() -> usize {
 /// What to do with a message that has missing parts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Missing {
+pub enum MissingParts {
     /// Send the parts that arrived.
     #[default]
     Send,
@@ -55,7 +55,7 @@ pub struct Gather {
     item: usize,
     is_text: bool,
     within: Option<u64>,
-    missing: Missing,
+    missing: MissingParts,
     /// Messages being assembled, the oldest first.
     open: Vec<Assembly>,
     spare: Vec<Assembly>,
@@ -115,11 +115,11 @@ impl Gather {
 
     fn give_up(&mut self, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         self.incomplete += 1;
-        if self.missing == Missing::Drop {
+        if self.missing == MissingParts::Drop {
             let here = self.open.first().map_or(0, |whole| whole.parts_here);
             self.dropped.lose(1, || format!("{here} of its parts arrived, the others did not"));
         }
-        self.close(0, self.missing == Missing::Send, out)
+        self.close(0, self.missing == MissingParts::Send, out)
     }
 
     fn close(&mut self, at: usize, send: bool, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
@@ -156,9 +156,9 @@ fn item(spec: &PortSpec) -> Option<usize> {
 }
 
 impl Node for Gather {
-    type Config = Config;
+    type Config = GatherConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &GatherConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         for (name, value, most) in [("max", config.max, 1 << 16), ("open", config.open, 1 << 10)] {
             if !(1..=most).contains(&value) {
@@ -200,7 +200,7 @@ impl Node for Gather {
         errors.into_result(ports.spans(spans).memory(memory))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: GatherConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let spec = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
         let item = spec.and_then(item).unwrap_or(0);
         let whole = || Assembly {

@@ -1,6 +1,6 @@
 //! Formulas over the elements of messages.
 
-use crate::tensor::constant::Constant;
+use crate::tensor::constant::FormulaConstant;
 use crate::tensor::formula::{Block, Formula, LANES, TURN, in_turns};
 use crate::tensor::number::{Number, with_type};
 use crate::tensor::{cost, joined, shape};
@@ -35,19 +35,19 @@ use std::collections::BTreeMap;
 /// A result is an angle if the formula keeps an angle of an input, as `yaw + 0.1` and `deg(yaw)` do, or is an `atan2`. `pick: interpolate`
 /// refuses it. `sin(yaw)` is not an angle.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct MapConfig {
     /// The formula of each output: `{ norm: 'hypot(x, y)', level: { formula: 'v / 3.3 * 100', dtype: u8 } }`.
-    pub outputs: BTreeMap<String, Output>,
+    pub outputs: BTreeMap<String, MapOutput>,
     /// Numbers and lists by name, which formulas read like inputs. Those that `inputs` gives a `value` are put here:
     /// `inputs: { x: obs, mean: { value: [0.1, -2] } }`.
     #[serde(default)]
-    pub constants: BTreeMap<String, Constant>,
+    pub constants: BTreeMap<String, FormulaConstant>,
 }
 
 /// An output.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(untagged, deny_unknown_fields, expecting = "expected a formula, or `{ formula: …, dtype: …, unit: … }`")]
-pub enum Output {
+pub enum MapOutput {
     /// A formula. Its elements are `u8` if it is true or false, `f64` if it reads `f64`, `i32` or `u32`, and `f32` otherwise.
     Formula(String),
     /// A formula, and the type or the unit of its elements.
@@ -61,10 +61,10 @@ pub enum Output {
     },
 }
 
-impl Output {
+impl MapOutput {
     fn formula(&self) -> &str {
         match self {
-            Output::Formula(formula) | Output::Typed { formula, .. } => formula,
+            MapOutput::Formula(formula) | MapOutput::Typed { formula, .. } => formula,
         }
     }
 
@@ -73,7 +73,7 @@ impl Output {
         // Types of stamps and counters, which `f32` would round.
         let is_wide = |at: usize| matches!(inputs[at], DType::F64 | DType::I32 | DType::U32);
         match self {
-            Output::Typed { dtype: Some(dtype), .. } => *dtype,
+            MapOutput::Typed { dtype: Some(dtype), .. } => *dtype,
             _ if formula.is_truth() => DType::U8,
             _ if formula.inputs().any(is_wide) => DType::F64,
             _ => DType::F32,
@@ -82,7 +82,7 @@ impl Output {
 
     fn unit(&self) -> &str {
         match self {
-            Output::Typed { unit: Some(unit), .. } => unit.trim(),
+            MapOutput::Typed { unit: Some(unit), .. } => unit.trim(),
             _ => "",
         }
     }
@@ -101,10 +101,10 @@ impl Output {
 }
 
 /// The name of a formula's field, for messages.
-fn field(name: &str, output: &Output) -> String {
+fn field(name: &str, output: &MapOutput) -> String {
     match output {
-        Output::Formula(_) => format!("outputs.{name}"),
-        Output::Typed { .. } => format!("outputs.{name}.formula"),
+        MapOutput::Formula(_) => format!("outputs.{name}"),
+        MapOutput::Typed { .. } => format!("outputs.{name}.formula"),
     }
 }
 
@@ -115,7 +115,7 @@ fn typed<'a>(inputs: impl Iterator<Item = (&'a str, Option<&'a PortSpec>)>) -> (
 
 /// Returns the formulas by output, and reports all that is wrong with them.
 fn formulas(
-    config: &Config,
+    config: &MapConfig,
     inputs: &[&str],
     dtypes: &[DType],
     errors: &mut PlanErrors,
@@ -159,7 +159,7 @@ fn common(given: &Connected, errors: &mut PlanErrors) -> Option<PortSpec> {
 }
 
 /// Reports the lists that do not have one number for each element of the last dim of what the formulas compute.
-fn check_lists(config: &Config, formulas: &[(String, DType, Formula)], common: &PortSpec, errors: &mut PlanErrors) {
+fn check_lists(config: &MapConfig, formulas: &[(String, DType, Formula)], common: &PortSpec, errors: &mut PlanErrors) {
     for (name, _, formula) in formulas {
         let Some(output) = config.outputs.get(name) else { continue };
         for list in formula.lists() {
@@ -181,7 +181,7 @@ fn check_lists(config: &Config, formulas: &[(String, DType, Formula)], common: &
 
 /// A formula that is ready to run.
 #[derive(Debug)]
-struct Planned {
+struct PlannedFormula {
     formula: Formula,
     limits: Limits,
     store: Store,
@@ -192,7 +192,7 @@ struct Planned {
 /// The node.
 #[derive(Debug)]
 pub struct Map {
-    outputs: Vec<Planned>,
+    outputs: Vec<PlannedFormula>,
     names: Vec<String>,
     /// Bytes of a message of each input, and the elements of an output, if the shapes of all inputs are fixed.
     fixed: Option<(Vec<usize>, usize)>,
@@ -206,9 +206,9 @@ pub struct Map {
 }
 
 impl Node for Map {
-    type Config = Config;
+    type Config = MapConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &MapConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let (inputs, dtypes) = typed(given.inputs());
         for (count, side) in [(inputs.len(), "inputs"), (config.outputs.len(), "outputs")] {
@@ -267,7 +267,7 @@ impl Node for Map {
         errors.into_result(ports.cost(cost::of(elements.saturating_mul(steps.max(1)))))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: MapConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let names = joined::names(cx);
         let (inputs, dtypes) = typed(cx.inputs().iter().map(|(name, spec)| (name.as_str(), spec.as_ref())));
         // Errors of the config were reported while planning.
@@ -278,7 +278,7 @@ impl Node for Map {
             let mut reads: Vec<usize> = formula.inputs().collect();
             reads.sort_unstable();
             reads.dedup();
-            Planned { formula, limits: Limits::of(dtype), store: with_type!(dtype, T, store::<T>), reads }
+            PlannedFormula { formula, limits: Limits::of(dtype), store: with_type!(dtype, T, store::<T>), reads }
         });
         let (inputs, stack) = (vec![[0.0; LANES]; names.len() + lists], vec![[0.0; LANES]; depth]);
         let loads = dtypes.into_iter().map(|dtype| with_type!(dtype, T, load::<T> as Load)).collect();
@@ -489,7 +489,7 @@ mod tests {
     fn planned(outputs: &str, inputs: &[(&str, &str)]) -> Result<String, String> {
         let constants = r#"{ "two": [1, 2], "scale": 0.5 }"#;
         let config = format!("{{\"outputs\": {{{outputs}}}, \"constants\": {constants}}}");
-        let config: Config = serde_json::from_str(&config).unwrap();
+        let config: MapConfig = serde_json::from_str(&config).unwrap();
         let given = inputs.iter().map(|(name, spec)| (name.to_string(), spec.parse().ok()));
         let given = Connected::of(given);
         let mut errors = PlanErrors::default();

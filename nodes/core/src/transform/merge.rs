@@ -13,16 +13,16 @@ use serde::Deserialize;
 /// The `join` of the node decides which input is next: `join: { policy: in_turn }`, `oldest_first` or `priority` (the first input
 /// that has a message). By default, inputs that have messages take turns.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-pub struct Config {}
+pub struct MergeConfig {}
 
 /// The node.
 #[derive(Debug)]
-pub struct Merge;
+pub struct MergeNode;
 
-impl Node for Merge {
-    type Config = Config;
+impl Node for MergeNode {
+    type Config = MergeConfig;
 
-    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &MergeConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let first = given.inputs().find_map(|(_, spec)| spec.cloned());
         // The output has the content of the inputs only if they agree; otherwise it is bytes.
         let same = |content| given.inputs().all(|(_, spec)| spec.is_none_or(|spec| spec.content == content));
@@ -47,12 +47,12 @@ impl Node for Merge {
         Ok(ports.out_port(OutPort { name: "out".into(), spec, emits: 1, rows: 1, forwards: names }))
     }
 
-    fn build(_: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Merge)
+    fn build(_: MergeConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(MergeNode)
     }
 }
 
-impl Transform for Merge {
+impl Transform for MergeNode {
     type In = OneOf<Tensor>;
     type Out = Tensor;
 

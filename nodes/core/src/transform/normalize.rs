@@ -12,7 +12,7 @@ use serde::Deserialize;
 ///
 /// An observation `f32[3]` of a policy has three means and three standard deviations, as its training recorded them.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct NormalizeConfig {
     /// The mean to subtract: one value, or one per channel of an image, or one per element of the last dim.
     pub mean: Vec<f32>,
     /// The standard deviation to divide by: one value, or as many as for a mean per channel or element.
@@ -29,7 +29,7 @@ pub struct Normalize {
     layout: Layout,
 }
 
-impl Config {
+impl NormalizeConfig {
     /// Returns the mean and the inverse standard deviation of each channel; a single pair is for all of them.
     pub fn channels(&self) -> Vec<(f32, f32)> {
         let count = self.mean.len().max(self.std.len());
@@ -66,9 +66,9 @@ fn normalize(channels: &[(f32, f32)], layout: Layout, values: &mut [f32]) {
 }
 
 impl Node for Normalize {
-    type Config = Config;
+    type Config = NormalizeConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &NormalizeConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         for (field, values) in [("mean", &config.mean), ("std", &config.std)] {
             if values.is_empty() {
@@ -138,7 +138,7 @@ impl Node for Normalize {
         errors.into_result(ports.cost(Cost::Medium))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: NormalizeConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let planned = cx.inputs().first().and_then(|(_, spec)| channels_of(spec.as_ref()?, config.layout));
         let layout = planned.or(config.layout).unwrap_or(Layout::Chw);
         Ok(Normalize { channels: config.channels(), layout })

@@ -1,6 +1,6 @@
 //! Tensors with a value around them.
 
-use crate::tensor::view::{self, View};
+use crate::tensor::view::{self, ElementView};
 use crate::tensor::{cost, shape};
 use arrayvec::ArrayVec;
 use half::{bf16, f16};
@@ -16,7 +16,7 @@ use std::fmt;
 ///
 /// With `to`, dims that vary from message to message (`≤n`) become fixed, as most models require.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct PadConfig {
     /// The shape of the output: as many elements as each message lacks are added at the ends. Not together with `before` or
     /// `after`.
     pub to: Option<Vec<usize>>,
@@ -83,17 +83,17 @@ pub struct Pad {
     before: [usize; MAX_RANK],
     /// `None` if the shape of the output is fixed by `to`.
     after: Option<[usize; MAX_RANK]>,
-    value: Bytes,
+    value: ElementBytes,
 }
 
 /// The bytes of one element.
-type Bytes = ArrayVec<u8, 8>;
+type ElementBytes = ArrayVec<u8, 8>;
 
 /// Returns an element of a value; `None` if the type cannot hold it. Floats are rounded.
-fn element(dtype: DType, value: FillValue) -> Option<Bytes> {
+fn element(dtype: DType, value: FillValue) -> Option<ElementBytes> {
     macro_rules! whole {
         ($t:ty) => {
-            Bytes::from_iter(<$t>::try_from(value.whole()?).ok()?.to_ne_bytes())
+            ElementBytes::from_iter(<$t>::try_from(value.whole()?).ok()?.to_ne_bytes())
         };
     }
     let float = value.float();
@@ -104,7 +104,7 @@ fn element(dtype: DType, value: FillValue) -> Option<Bytes> {
             if float.is_finite() && !element.is_finite() {
                 return None;
             }
-            Bytes::from_iter(element.to_ne_bytes())
+            ElementBytes::from_iter(element.to_ne_bytes())
         }};
     }
     Some(match dtype {
@@ -139,7 +139,7 @@ fn per_dim(list: Option<&Vec<usize>>) -> [usize; MAX_RANK] {
     std::array::from_fn(|dim| list.get(dim).copied().unwrap_or(0))
 }
 
-impl Config {
+impl PadConfig {
     /// Reports what is wrong whatever the input is.
     fn check(&self, errors: &mut PlanErrors) {
         let has_sides = self.before.is_some() || self.after.is_some();
@@ -195,9 +195,9 @@ impl Config {
 }
 
 impl Node for Pad {
-    type Config = Config;
+    type Config = PadConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &PadConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         config.check(&mut errors);
         let out = given.single().and_then(|spec| {
@@ -209,7 +209,7 @@ impl Node for Pad {
         errors.into_result(shape::gives(shape::takes(given.single().cloned()), out).cost(cost))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: PadConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let spec = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
         Ok(Pad {
             before: per_dim(config.before.as_ref()),
@@ -232,7 +232,7 @@ impl Transform for Pad {
             }
         }
         fill(padded.bytes_mut(), &self.value);
-        let whole = View::whole(&padded.shape());
+        let whole = ElementView::whole(&padded.shape());
         let sides = shape.iter().zip(self.before).enumerate();
         let inner = sides.fold(whole, |view, (dim, (length, before))| view.part(dim, before, *length, 1));
         view::put(&input.body, &mut padded, &inner)?;
@@ -268,7 +268,7 @@ mod tests {
         ] {
             let expected = expected.map(|bytes| {
                 let bytes = bytes.iter().copied();
-                if cfg!(target_endian = "big") { bytes.rev().collect() } else { bytes.collect::<Bytes>() }
+                if cfg!(target_endian = "big") { bytes.rev().collect() } else { bytes.collect::<ElementBytes>() }
             });
             assert_eq!(element(dtype, FillValue::Float(value)), expected, "{value} as {dtype}");
         }
@@ -302,7 +302,7 @@ mod tests {
             (r#"{"to":[2],"after":[1]}"#, "f32[2]", "excludes"),
             (r#"{"value":2}"#, "f32[2]", "`to`, `before` and `after` are missing"),
         ] {
-            let (config, spec): (Config, PortSpec) = (serde_json::from_str(text).unwrap(), spec.parse().unwrap());
+            let (config, spec): (PadConfig, PortSpec) = (serde_json::from_str(text).unwrap(), spec.parse().unwrap());
             let mut errors = PlanErrors::default();
             config.check(&mut errors);
             let shape = config.planned(&spec, &mut errors);

@@ -8,21 +8,21 @@ use serde::Deserialize;
 
 /// Forwards every message unchanged, without copying it.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-pub struct Config {}
+pub struct PassConfig {}
 
 /// The node.
 #[derive(Debug)]
 pub struct Pass;
 
 impl Node for Pass {
-    type Config = Config;
+    type Config = PassConfig;
 
-    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &PassConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let spec = given.single().cloned();
         Ok(shape::takes(spec.clone()).output_forwarding("out", spec, "in"))
     }
 
-    fn build(_: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(_: PassConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Pass)
     }
 }

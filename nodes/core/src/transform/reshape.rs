@@ -12,7 +12,7 @@ use serde::Deserialize;
 /// The input may have dims that vary from message to message (`≤n`) if the shape has a `-1`, which then varies too. A message
 /// whose elements do not fill the shape is a failed call.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct ReshapeConfig {
     /// The lengths of the dims. One of them may be -1: its length is what the others leave.
     pub shape: Vec<i64>,
 }
@@ -27,7 +27,7 @@ pub struct Reshape {
 }
 
 /// Returns the lengths of a config and the product of those that it gives, and reports its errors.
-fn lengths(config: &Config, errors: &mut PlanErrors) -> Option<(Vec<Option<usize>>, usize)> {
+fn lengths(config: &ReshapeConfig, errors: &mut PlanErrors) -> Option<(Vec<Option<usize>>, usize)> {
     if config.shape.len() > MAX_RANK {
         let message = format!("a tensor must have at most {MAX_RANK} dims, got {}", config.shape.len());
         errors.at("shape", message).help("join dims: [2, 3] has as many elements as [6]");
@@ -54,7 +54,7 @@ fn lengths(config: &Config, errors: &mut PlanErrors) -> Option<(Vec<Option<usize
 }
 
 /// Returns the output's dims, and reports a shape that does not fit the input.
-fn planned(config: &Config, spec: &PortSpec, errors: &mut PlanErrors) -> Option<Vec<Dim>> {
+fn planned(config: &ReshapeConfig, spec: &PortSpec, errors: &mut PlanErrors) -> Option<Vec<Dim>> {
     let (lengths, known) = lengths(config, errors)?;
     // Without a bound, the input has a problem of its own.
     let most = spec.max_elements()?;
@@ -81,9 +81,9 @@ fn planned(config: &Config, spec: &PortSpec, errors: &mut PlanErrors) -> Option<
 }
 
 impl Node for Reshape {
-    type Config = Config;
+    type Config = ReshapeConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &ReshapeConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let out = match given.single() {
             Some(spec) => planned(config, spec, &mut errors)
@@ -94,7 +94,7 @@ impl Node for Reshape {
         errors.into_result(shape::gives(shape::takes(given.single().cloned()), out).cost(cost))
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: ReshapeConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
         // `ports` has refused all others.
         let (shape, known) = lengths(&config, &mut PlanErrors::default()).unwrap_or((Vec::new(), 1));
         Ok(Reshape { shape, known })
@@ -149,7 +149,7 @@ mod tests {
         ] {
             let mut errors = PlanErrors::default();
             let spec: PortSpec = from.parse().unwrap();
-            let shape = planned(&Config { shape: shape.to_vec() }, &spec, &mut errors);
+            let shape = planned(&ReshapeConfig { shape: shape.to_vec() }, &spec, &mut errors);
             match errors.into_result(()) {
                 Ok(()) => assert_eq!(PortSpec::new(spec.dtype, shape.unwrap()).to_string(), expected),
                 Err(errors) => assert!(format!("{errors:?}").contains(expected), "{from}: {errors:?}"),

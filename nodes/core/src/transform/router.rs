@@ -18,7 +18,7 @@ use std::cmp::Ordering;
 /// score). Integers are compared exactly, and `f32` with the `f32` nearest to the number. The inputs are `in` and optionally `by`;
 /// the outputs are the routes.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct RouterConfig {
     /// Name (`to`) and condition (`when`) of each output, in the order in which they are tried.
     pub routes: Vec<Route>,
 }
@@ -43,7 +43,7 @@ pub struct Router {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Condition {
-    Compares(Operator, Number),
+    Compares(Operator, ConditionNumber),
     Else,
 }
 
@@ -59,27 +59,27 @@ enum Operator {
 
 /// The number of a condition: with all its digits, if it is whole.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Number {
+struct ConditionNumber {
     float: f64,
     whole: Option<i128>,
 }
 
 /// The first element of a message.
 #[derive(Debug, Clone, Copy)]
-enum Value {
+enum FirstElement {
     Whole(i128),
     Short(f32),
     Float(f64),
 }
 
-impl Value {
+impl FirstElement {
     /// Integers are compared exactly, and `f32` with the `f32` nearest to the number: 0.1 is at least 0.1.
-    fn compare(self, to: Number) -> Option<Ordering> {
+    fn compare(self, to: ConditionNumber) -> Option<Ordering> {
         match (self, to.whole) {
-            (Value::Whole(value), Some(whole)) => Some(value.cmp(&whole)),
-            (Value::Whole(value), None) => (value as f64).partial_cmp(&to.float),
-            (Value::Short(value), _) => value.partial_cmp(&(to.float as f32)),
-            (Value::Float(value), _) => value.partial_cmp(&to.float),
+            (FirstElement::Whole(value), Some(whole)) => Some(value.cmp(&whole)),
+            (FirstElement::Whole(value), None) => (value as f64).partial_cmp(&to.float),
+            (FirstElement::Short(value), _) => value.partial_cmp(&(to.float as f32)),
+            (FirstElement::Float(value), _) => value.partial_cmp(&to.float),
         }
     }
 }
@@ -104,11 +104,11 @@ impl Condition {
         let float: f64 = text.parse().ok()?;
         // Such as 1e9; what is beyond `i128` becomes its nearest number, beyond all elements as well.
         let whole = text.parse().ok().or_else(|| (float.trunc() == float).then_some(float as i128));
-        (!float.is_nan()).then_some(Condition::Compares(operator, Number { float, whole }))
+        (!float.is_nan()).then_some(Condition::Compares(operator, ConditionNumber { float, whole }))
     }
 
     /// NaN satisfies only `!=` and `else`.
-    fn holds(self, value: Value) -> bool {
+    fn holds(self, value: FirstElement) -> bool {
         let Condition::Compares(operator, number) = self else { return true };
         let order = value.compare(number);
         match operator {
@@ -123,7 +123,7 @@ impl Condition {
 }
 
 /// The first element of a tensor.
-fn first(tensor: &Tensor) -> Result<Value, NodeError> {
+fn first(tensor: &Tensor) -> Result<FirstElement, NodeError> {
     macro_rules! first {
         ($($dtype:ident $t:ty: $value:expr),*) => {
             match tensor.dtype() {
@@ -132,20 +132,20 @@ fn first(tensor: &Tensor) -> Result<Value, NodeError> {
             }
         };
     }
-    fn whole(value: impl Into<i128>) -> Value {
-        Value::Whole(value.into())
+    fn whole(value: impl Into<i128>) -> FirstElement {
+        FirstElement::Whole(value.into())
     }
     let value = first!(
         U8 u8: whole, I8 i8: whole, U16 u16: whole, I16 i16: whole, U32 u32: whole, I32 i32: whole, U64 u64: whole, I64 i64: whole,
-        F32 f32: Value::Short, F64 f64: Value::Float
+        F32 f32: FirstElement::Short, F64 f64: FirstElement::Float
     );
     value.ok_or_else(|| NodeError::input("by", format!("{tensor:?} has no element that can be compared")))
 }
 
 impl Node for Router {
-    type Config = Config;
+    type Config = RouterConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &RouterConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.routes.is_empty() {
             errors
@@ -187,7 +187,7 @@ impl Node for Router {
         errors.into_result(ports.selective().routes())
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: RouterConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let routes = config.routes.iter().filter_map(|route| Condition::parse(&route.when)).collect();
         // Inputs are in the order in which `ports` declares them.
         Ok(Router { routes, by: usize::from(cx.inputs().len() > 1), stopped: cx.discarded("stopped") })
@@ -224,23 +224,23 @@ mod tests {
             ("else", [true, true, true]),
         ] {
             let condition = Condition::parse(text).unwrap();
-            assert_eq!([-1.0, 2.5, f64::NAN].map(|value| condition.holds(Value::Float(value))), holds, "{text}");
-            assert_eq!([-1.0, 2.5, f32::NAN].map(|value| condition.holds(Value::Short(value))), holds, "{text}");
+            assert_eq!([-1.0, 2.5, f64::NAN].map(|value| condition.holds(FirstElement::Float(value))), holds, "{text}");
+            assert_eq!([-1.0, 2.5, f32::NAN].map(|value| condition.holds(FirstElement::Short(value))), holds, "{text}");
         }
         for (text, value, holds) in [
-            ("== 9007199254740993", Value::Whole(9_007_199_254_740_993), true),
-            ("== 9007199254740993", Value::Whole(9_007_199_254_740_992), false),
-            ("> 9007199254740992", Value::Whole(9_007_199_254_740_993), true),
-            ("== 1e18", Value::Whole(1_000_000_000_000_000_001), false),
-            ("< 1e300", Value::Whole(u64::MAX.into()), true),
-            ("> -inf", Value::Whole(i64::MIN.into()), true),
-            ("< 2.5", Value::Whole(2), true),
-            (">= 2.5", Value::Whole(2), false),
+            ("== 9007199254740993", FirstElement::Whole(9_007_199_254_740_993), true),
+            ("== 9007199254740993", FirstElement::Whole(9_007_199_254_740_992), false),
+            ("> 9007199254740992", FirstElement::Whole(9_007_199_254_740_993), true),
+            ("== 1e18", FirstElement::Whole(1_000_000_000_000_000_001), false),
+            ("< 1e300", FirstElement::Whole(u64::MAX.into()), true),
+            ("> -inf", FirstElement::Whole(i64::MIN.into()), true),
+            ("< 2.5", FirstElement::Whole(2), true),
+            (">= 2.5", FirstElement::Whole(2), false),
             // As numpy.float32(0.9) >= 0.9.
-            (">= 0.9", Value::Short(0.9), true),
-            ("== 0.1", Value::Short(0.1), true),
-            ("< 0.9", Value::Short(0.9), false),
-            ("== 0.1", Value::Float(0.1_f32.into()), false),
+            (">= 0.9", FirstElement::Short(0.9), true),
+            ("== 0.1", FirstElement::Short(0.1), true),
+            ("< 0.9", FirstElement::Short(0.9), false),
+            ("== 0.1", FirstElement::Float(0.1_f32.into()), false),
         ] {
             assert_eq!(Condition::parse(text).unwrap().holds(value), holds, "{value:?} {text}");
         }

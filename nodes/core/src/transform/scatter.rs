@@ -12,7 +12,7 @@ use serde::Deserialize;
 ///
 /// All parts have the header of the original message, with `part` and `parts` set; `gather` reassembles them.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct ScatterConfig {
     /// What to do with a tensor without rows; `drop` by default. With `send` it becomes one message of zeros, part 0 of 0, from which
     /// `gather` makes a message without parts.
     #[serde(default)]
@@ -26,9 +26,9 @@ pub struct Scatter {
 }
 
 impl Node for Scatter {
-    type Config = Config;
+    type Config = ScatterConfig;
 
-    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &ScatterConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = given.single().cloned();
         let rows = spec.as_ref().and_then(|spec| {
@@ -51,7 +51,7 @@ impl Node for Scatter {
         errors.into_result(shape::takes(spec).out_port(out).selective().scatters())
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: ScatterConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Scatter { empty: config.empty })
     }
 }

@@ -1,6 +1,6 @@
 //! Some elements of one dim.
 
-use crate::tensor::view::{self, View};
+use crate::tensor::view::{self, ElementView};
 use crate::tensor::{cost, shape};
 use limen::message::{Dim, PortSpec};
 use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
@@ -15,7 +15,7 @@ use serde::Deserialize;
 /// message (`≤n`), a range ends where the message ends, as in Python, and a message without the element `index` is a failed call.
 /// `step: -1` alone reverses the dim.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct SliceConfig {
     /// The dim to select from; -1 is the last one; 0 by default.
     #[serde(default)]
     pub dim: i64,
@@ -32,7 +32,7 @@ pub struct Config {
 
 /// The node.
 #[derive(Debug)]
-pub struct Slice {
+pub struct SliceNode {
     dim: usize,
     selection: Selection,
 }
@@ -40,19 +40,19 @@ pub struct Slice {
 #[derive(Debug, Clone, Copy)]
 enum Selection {
     Index(i64),
-    Range(Range),
+    Range(IndexRange),
 }
 
 /// A range of indices as it is written.
 #[derive(Debug, Clone, Copy)]
-struct Range {
+struct IndexRange {
     from: Option<i64>,
     to: Option<i64>,
     /// Not 0.
     step: i64,
 }
 
-impl Range {
+impl IndexRange {
     /// Returns the first index and the number of the elements selected of so many, as Python does.
     fn of(self, length: usize) -> (usize, usize) {
         let (length, step) = (length as i128, i128::from(self.step));
@@ -80,7 +80,7 @@ impl Range {
     }
 }
 
-impl Config {
+impl SliceConfig {
     /// Returns what is selected, and reports a config that does not say so.
     fn selection(&self, errors: &mut PlanErrors) -> Option<Selection> {
         let has_range = self.from.is_some() || self.to.is_some() || self.step.is_some();
@@ -97,7 +97,7 @@ impl Config {
                 errors.node("`index`, `from` and `to` are missing").help("add `index`, or `from` and `to`");
             }
             (None, step) => {
-                return Some(Selection::Range(Range { from: self.from, to: self.to, step: step.unwrap_or(1) }));
+                return Some(Selection::Range(IndexRange { from: self.from, to: self.to, step: step.unwrap_or(1) }));
             }
         }
         None
@@ -162,10 +162,10 @@ impl Config {
     }
 }
 
-impl Node for Slice {
-    type Config = Config;
+impl Node for SliceNode {
+    type Config = SliceConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &SliceConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let out = match given.single() {
             Some(spec) => config.planned(spec, &mut errors),
@@ -175,23 +175,23 @@ impl Node for Slice {
         errors.into_result(shape::gives(shape::takes(given.single().cloned()), out).cost(cost))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: SliceConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let spec = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
         let dim = spec.and_then(|spec| shape::place(config.dim, spec.shape.len())).unwrap_or(0);
         // `ports` has refused all others.
         let selection = config.selection(&mut PlanErrors::default()).unwrap_or(Selection::Index(0));
-        Ok(Slice { dim, selection })
+        Ok(SliceNode { dim, selection })
     }
 }
 
-impl Transform for Slice {
+impl Transform for SliceNode {
     type In = Tensor;
     type Out = Tensor;
 
     fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         let mut tensor = out.loan(input.header())?;
         let shape = input.body.shape();
-        let (whole, length) = (View::whole(&shape), shape.get(self.dim).copied().unwrap_or(0));
+        let (whole, length) = (ElementView::whole(&shape), shape.get(self.dim).copied().unwrap_or(0));
         let source = match self.selection {
             Selection::Index(index) => {
                 let Some(at) = shape::place(index, length) else {
@@ -215,7 +215,7 @@ impl Transform for Slice {
 mod tests {
     use super::*;
 
-    fn config(text: &str) -> Config {
+    fn config(text: &str) -> SliceConfig {
         serde_json::from_str(text).unwrap()
     }
 
@@ -228,7 +228,7 @@ mod tests {
         for length in 0..7 {
             for (from, to) in all().flat_map(|from| all().map(move |to| (from, to))) {
                 for step in (-4..5).filter(|step| *step != 0) {
-                    let range = Range { from, to, step };
+                    let range = IndexRange { from, to, step };
                     let (first, count) = range.of(length);
                     checksum = (checksum * 31 + count * 16 + first) % 1_000_003;
                     let counts = (0..=length).map(|length| range.of(length).1);
@@ -240,9 +240,9 @@ mod tests {
         for index in [Some(i64::MIN), Some(-1), None, Some(i64::MAX)] {
             for step in [i64::MIN, -1, 1, i64::MAX] {
                 for length in [0, 1, usize::MAX] {
-                    let (first, count) = Range { from: index, to: index, step }.of(length);
+                    let (first, count) = IndexRange { from: index, to: index, step }.of(length);
                     assert!(first < length.max(1) && count <= length);
-                    Range { from: index, to: None, step }.most(length);
+                    IndexRange { from: index, to: None, step }.most(length);
                 }
             }
         }

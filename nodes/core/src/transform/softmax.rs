@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 /// Converts scores `f32[..., n]` into probabilities over the last dim, in place.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-pub struct Config {}
+pub struct SoftmaxConfig {}
 
 /// The node.
 #[derive(Debug)]
@@ -28,9 +28,9 @@ fn softmax(row: &mut [f32]) {
 }
 
 impl Node for Softmax {
-    type Config = Config;
+    type Config = SoftmaxConfig;
 
-    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &SoftmaxConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = shape::any_shape(given, DType::F32);
         if let Some(spec) = spec.as_ref().filter(|spec| spec.shape.is_empty()) {
@@ -43,7 +43,7 @@ impl Node for Softmax {
         )
     }
 
-    fn build(_: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(_: SoftmaxConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Softmax)
     }
 }

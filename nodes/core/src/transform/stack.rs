@@ -1,6 +1,6 @@
 //! Several tensors as the rows of one.
 
-use crate::tensor::view::{self, Lengths, View};
+use crate::tensor::view::{self, ElementView, Lengths};
 use crate::tensor::{cost, joined, shape};
 use limen::Tensor;
 use limen::message::{Dim, MAX_RANK, PortSpec};
@@ -16,7 +16,7 @@ use serde::Deserialize;
 /// They follow each other in the order of the inputs in the graph file. Their element types and shapes must be the same; a set of
 /// messages in which lengths that vary (`≤n`) differ is a failed call. The result has the header that `join` selects.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct StackConfig {
     /// The place of the new dim; -1 makes it the last one; 0 by default.
     #[serde(default)]
     pub dim: i64,
@@ -29,7 +29,7 @@ pub struct Stack {
     inputs: Vec<String>,
 }
 
-fn planned(config: &Config, given: &Connected, errors: &mut PlanErrors) -> Option<PortSpec> {
+fn planned(config: &StackConfig, given: &Connected, errors: &mut PlanErrors) -> Option<PortSpec> {
     let rank = given.inputs().find_map(|(_, spec)| Some(spec?.shape.len()))?;
     let dim = shape::place(config.dim, rank + 1);
     if dim.is_none() {
@@ -46,9 +46,9 @@ fn planned(config: &Config, given: &Connected, errors: &mut PlanErrors) -> Optio
 }
 
 impl Node for Stack {
-    type Config = Config;
+    type Config = StackConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &StackConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let ports = joined::takes(given, &mut errors);
         let out = planned(config, given, &mut errors);
@@ -56,7 +56,7 @@ impl Node for Stack {
         errors.into_result(shape::gives(ports, out).cost(cost))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: StackConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let rank = cx.inputs().iter().find_map(|(_, spec)| Some(spec.as_ref()?.shape.len()));
         let dim = rank.and_then(|rank| shape::place(config.dim, rank + 1)).unwrap_or(0);
         Ok(Stack { dim, inputs: joined::names(cx) })
@@ -74,7 +74,7 @@ impl Transform for Stack {
         let mut lengths: Lengths = input[0].body.shape().iter().copied().collect();
         lengths.insert(self.dim, input.len());
         shape::set_shape(&mut tensor, &lengths)?;
-        let whole = View::whole(&lengths);
+        let whole = ElementView::whole(&lengths);
         for (at, part) in input.iter().map(|message| &message.body).enumerate() {
             let target = whole.clone().index(self.dim, at);
             view::put(part, &mut tensor, &target)?;
@@ -102,7 +102,7 @@ mod tests {
         ] {
             let given = inputs.iter().enumerate().map(|(n, spec)| (n.to_string(), spec.parse().ok()));
             let mut errors = PlanErrors::default();
-            let out = planned(&Config { dim }, &Connected::of(given), &mut errors);
+            let out = planned(&StackConfig { dim }, &Connected::of(given), &mut errors);
             match errors.into_result(()) {
                 Ok(()) => assert_eq!(out.unwrap().to_string(), expected),
                 Err(errors) => assert!(format!("{errors:?}").contains(expected), "{inputs:?}: {errors:?}"),

@@ -13,16 +13,16 @@ use serde::Deserialize;
 /// `join: { policy: by_time, within: 5ms }`. Messages keep their headers, with the origin and source of each. Messages without
 /// a match are dropped and counted on their edge (`unmatched`).
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-pub struct Config {}
+pub struct SynchronizeConfig {}
 
 /// The node.
 #[derive(Debug)]
 pub struct Synchronize;
 
 impl Node for Synchronize {
-    type Config = Config;
+    type Config = SynchronizeConfig;
 
-    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &SynchronizeConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if given.inputs().count() < 2 {
             errors
@@ -39,7 +39,7 @@ impl Node for Synchronize {
         errors.into_result(ports)
     }
 
-    fn build(_: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(_: SynchronizeConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Synchronize)
     }
 }

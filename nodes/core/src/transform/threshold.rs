@@ -12,7 +12,7 @@ use serde::Deserialize;
 /// With `release` below `at`, an element that is 1 stays 1 until it falls below `release` (hysteresis), so that noise does not
 /// toggle it.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct ThresholdConfig {
     /// An element becomes 1 if it is at least this.
     pub at: f32,
     /// An element that is 1 becomes 0 below this; `at` by default.
@@ -29,9 +29,9 @@ pub struct Threshold {
 }
 
 impl Node for Threshold {
-    type Config = Config;
+    type Config = ThresholdConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &ThresholdConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.at.is_nan() {
             errors.at("at", "`at` must be a number, got NaN").help("write a number");
@@ -47,7 +47,7 @@ impl Node for Threshold {
         errors.into_result(shape::gives(shape::takes(spec), out))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: ThresholdConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let elements = cx.inputs().first().and_then(|(_, spec)| spec.as_ref()?.max_elements()).unwrap_or(0);
         Ok(Threshold { at: config.at, release: config.release.unwrap_or(config.at), on: vec![0; elements] })
     }

@@ -13,7 +13,7 @@ use serde::Deserialize;
 ///
 /// `rate` can be changed while the graph runs: `Running::set(node, "rate", 5.0)`, in Hz.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct ThrottleConfig {
     /// Most messages per second, such as `10Hz`.
     pub rate: Rate,
 }
@@ -32,13 +32,13 @@ pub struct Throttle {
 }
 
 impl Node for Throttle {
-    type Config = Config;
+    type Config = ThrottleConfig;
 
-    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &ThrottleConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         Ok(shape::passes(given).setting("rate", SLOWEST..=FASTEST))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: ThrottleConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Throttle { period: config.rate.period_ns() as u64, next: 0, stopped: cx.discarded("stopped") })
     }
 

@@ -11,7 +11,7 @@ use serde::Deserialize;
 ///
 /// Of equal elements the one with the lower index comes first; NaN comes last.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct TopKConfig {
     /// How many elements to find.
     pub k: usize,
 }
@@ -43,9 +43,9 @@ fn greatest(values: &[f32], k: usize, best: &mut Vec<(f32, usize)>) {
 }
 
 impl Node for TopK {
-    type Config = Config;
+    type Config = TopKConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &TopKConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         // The engine refuses another rank when it compares the input with this.
         let length = match given.single().map(|spec| &spec.shape[..]) {
@@ -70,7 +70,7 @@ impl Node for TopK {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: TopKConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(TopK { k: config.k, best: Vec::with_capacity(config.k) })
     }
 }

@@ -1,6 +1,6 @@
 //! The same elements with their dims in another order.
 
-use crate::tensor::view::{self, View};
+use crate::tensor::view::{self, ElementView};
 use crate::tensor::{cost, shape};
 use limen::message::{Layout, MAX_RANK, PortSpec};
 use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
@@ -12,7 +12,7 @@ use serde::Deserialize;
 ///
 /// The layout of an image follows where the result is `hwc` or `chw`, and is undeclared otherwise.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct TransposeConfig {
     /// The dims of the input in the order in which the output has them, each once.
     pub order: Vec<usize>,
 }
@@ -55,9 +55,9 @@ fn check(order: &[usize], rank: Option<usize>, errors: &mut PlanErrors) {
 }
 
 impl Node for Transpose {
-    type Config = Config;
+    type Config = TransposeConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &TransposeConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let (order, spec) = (&config.order, given.single());
         check(order, spec.map(|spec| spec.shape.len()), &mut errors);
@@ -70,7 +70,7 @@ impl Node for Transpose {
         errors.into_result(shape::gives(shape::takes(spec.cloned()), out).cost(cost))
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: TransposeConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Transpose { order: config.order })
     }
 }
@@ -81,7 +81,7 @@ impl Transform for Transpose {
 
     fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         let mut tensor = out.loan(input.header())?;
-        let source = View::whole(&input.body.shape()).ordered(&self.order);
+        let source = ElementView::whole(&input.body.shape()).ordered(&self.order);
         view::take(&input.body, &source, &mut tensor)?;
         out.send(tensor);
         Ok(())

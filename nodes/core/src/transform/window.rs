@@ -17,20 +17,20 @@ use serde::Deserialize;
 /// dropped with `tail: drop`, which makes the first dim fixed. Dropped remaining messages, and messages between two windows if
 /// `hop` is greater than `length`, are counted (`stopped`); messages of a window that a gap resets are lost (`dropped`). Tensors must have a fixed shape.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct WindowConfig {
     /// Messages per window.
     pub length: usize,
     /// Messages from the start of one window to the start of the next; `length` by default.
     pub hop: Option<usize>,
     /// What to do with the last messages when they do not fill a window; `send` by default.
     #[serde(default)]
-    pub tail: Tail,
+    pub tail: WindowTail,
 }
 
 /// What to do with the last messages when they do not fill a window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Tail {
+pub enum WindowTail {
     /// Send them as a shorter window.
     #[default]
     Send,
@@ -40,10 +40,10 @@ pub enum Tail {
 
 /// The node.
 #[derive(Debug)]
-pub struct Window {
+pub struct WindowNode {
     length: usize,
     hop: usize,
-    tail: Tail,
+    tail: WindowTail,
     item: usize,
     /// The bytes of the messages of the next window, one after the other.
     bytes: Vec<u8>,
@@ -56,12 +56,12 @@ pub struct Window {
     dropped: LossCounter,
 }
 
-impl Window {
+impl WindowNode {
     fn send(&mut self, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         let n = self.headers.len();
         let Some(first) = self.headers.front() else { return Ok(()) };
         let mut window = out.loan(first)?;
-        if self.tail == Tail::Send {
+        if self.tail == WindowTail::Send {
             window.set_len(0, n)?;
         }
         window.bytes_mut().copy_from_slice(&self.bytes);
@@ -74,10 +74,10 @@ impl Window {
     }
 }
 
-impl Node for Window {
-    type Config = Config;
+impl Node for WindowNode {
+    type Config = WindowConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &WindowConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         for (name, value) in [("length", Some(config.length)), ("hop", config.hop)] {
             if value.is_some_and(|value| !(1..=1 << 20).contains(&value)) {
@@ -96,16 +96,17 @@ impl Node for Window {
                     .help(format!("connect tensors of a fixed shape with room for one more dim{more}"));
                 return None;
             }
-            let first = if config.tail == Tail::Send { Dim::AtMost(config.length) } else { Dim::Fixed(config.length) };
+            let first =
+                if config.tail == WindowTail::Send { Dim::AtMost(config.length) } else { Dim::Fixed(config.length) };
             let shape = std::iter::once(first).chain(spec.shape.iter().cloned());
             Some(limen::message::PortSpec::new(spec.dtype, shape).with_orientation_of(spec))
         });
         errors.into_result(shape::gives(shape::takes(spec), out).selective().spans(config.length))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: WindowConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let item = cx.inputs().first().and_then(|(_, spec)| spec.as_ref()?.max_bytes()).unwrap_or(0);
-        Ok(Window {
+        Ok(WindowNode {
             length: config.length,
             hop: config.hop.unwrap_or(config.length),
             tail: config.tail,
@@ -128,7 +129,7 @@ impl Node for Window {
     }
 }
 
-impl Transform for Window {
+impl Transform for WindowNode {
     type In = Tensor;
     type Out = Tensor;
 
@@ -146,7 +147,7 @@ impl Transform for Window {
 
     fn finish(&mut self, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         // If all remaining messages were part of the last window, there is nothing to send.
-        if self.tail == Tail::Send && self.fresh > 0 {
+        if self.tail == WindowTail::Send && self.fresh > 0 {
             return self.send(out);
         }
         self.stopped += std::mem::take(&mut self.fresh) as u64;

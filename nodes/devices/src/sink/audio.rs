@@ -8,7 +8,7 @@ use limen::node::{
 };
 use limen::unit::{Rate, Span, show_ns};
 use limen::{Clock, Message, Tensor, Time};
-use limen_alsa::{Channels, Direction, State};
+use limen_alsa::{PcmChannels, PcmDirection, PcmState};
 use limen_nodes_core::pace;
 use limen_nodes_core::stream::removable::Removable;
 use schemars::JsonSchema;
@@ -26,7 +26,7 @@ use std::time::Duration;
 /// is opened again when it is back. At the end the device plays what it has (`drained` is 1 then); messages that it does not play within
 /// a second more than that takes, or that were in the buffer of a device that went away, are counted (`unplayed`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct AudioSinkConfig {
     /// The device's PCM name in ALSA, such as `hw:CARD=PCH,DEV=0`; `default` by default.
     #[serde(default = "default_name")]
     pub pcm: String,
@@ -54,8 +54,8 @@ const TRIES: usize = 3;
 
 /// The node.
 #[derive(Debug)]
-pub struct Audio {
-    config: Config,
+pub struct AudioSink {
+    config: AudioSinkConfig,
     ask: Ask,
     descriptors: Descriptors,
     clock: Clock,
@@ -96,7 +96,7 @@ fn channels(spec: &PortSpec) -> Result<usize, (String, &'static str)> {
     }
 }
 
-impl Config {
+impl AudioSinkConfig {
     fn ask(&self, rate: u32, spec: &PortSpec, channels: usize) -> Ask {
         let buffer = self.buffer.as_nanos().saturating_mul(u64::from(rate)) / 1_000_000_000;
         let quarter = usize::try_from(buffer / 4).unwrap_or(usize::MAX).max(1);
@@ -105,8 +105,8 @@ impl Config {
             _ => quarter,
         };
         Ask {
-            direction: Direction::Playback,
-            channels: Channels::Exactly(channels as u32),
+            direction: PcmDirection::Playback,
+            channels: PcmChannels::Exactly(channels as u32),
             rate: Some(rate),
             format: self.format,
             buffer: self.buffer,
@@ -115,7 +115,7 @@ impl Config {
     }
 }
 
-impl Audio {
+impl AudioSink {
     /// Returns how many messages the device has yet to play, by its clock.
     fn unheard(&self) -> u64 {
         let Some(device) = self.device.get() else { return 0 };
@@ -166,8 +166,8 @@ impl Audio {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => {
-                    let state = device.pcm.position().map_or(State::Gone, |position| position.state);
-                    let is_stopped = error.kind() == io::ErrorKind::BrokenPipe || state == State::Stopped;
+                    let state = device.pcm.position().map_or(PcmState::Gone, |position| position.state);
+                    let is_stopped = error.kind() == io::ErrorKind::BrokenPipe || state == PcmState::Stopped;
                     if !is_stopped || device.pcm.prepare().is_err() {
                         self.close(error.to_string());
                         return;
@@ -190,7 +190,7 @@ impl Audio {
         let left = device.time_of(position.map_or(0, |position| position.delay).min(device.setup.buffer * 2));
         let until = *self.drains.get_or_insert(now + left + DRAIN_WAIT);
         // It has played all long ago, or nothing was ever written.
-        let has_stopped = position.is_some_and(|position| position.state == State::Stopped);
+        let has_stopped = position.is_some_and(|position| position.state == PcmState::Stopped);
         match device.pcm.drain() {
             _ if has_stopped => self.is_drained = true,
             Ok(true) => self.is_drained = true,
@@ -206,10 +206,10 @@ impl Audio {
     }
 }
 
-impl Node for Audio {
-    type Config = Config;
+impl Node for AudioSink {
+    type Config = AudioSinkConfig;
 
-    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &AudioSinkConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let rate = pace::frames_per_second(config.sample_rate);
         if let Err(message) = &rate {
@@ -243,7 +243,7 @@ impl Node for Audio {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: AudioSinkConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let given = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
         let given = given.ok_or_else(|| NodeError::input("in", "its shape is unknown during planning"))?;
         let channels = channels(given).map_err(|(message, _)| NodeError::input("in", message))?;
@@ -254,7 +254,7 @@ impl Node for Audio {
         let samples = given.max_bytes().unwrap_or(0) / given.dtype.size();
         let descriptors = cx.descriptors();
         let device = ask.open(&config.pcm, &descriptors).map_err(failed)?;
-        Ok(Audio {
+        Ok(AudioSink {
             ask,
             descriptors,
             clock: cx.clock(),
@@ -289,7 +289,7 @@ impl Node for Audio {
     }
 }
 
-impl Sink for Audio {
+impl Sink for AudioSink {
     type In = Tensor;
     const WAITS: bool = true;
 
@@ -333,13 +333,13 @@ impl Sink for Audio {
             self.close(format!("no sound was played for {}", show_ns(STALLED)));
         }
         let Some(device) = self.device.get_mut() else { return Ok(Progress::Takes(self.device.due())) };
-        let state = device.pcm.position().map_or(State::Gone, |position| position.state);
+        let state = device.pcm.position().map_or(PcmState::Gone, |position| position.state);
         let is_full = !self.pending.is_empty();
-        if state == State::Gone {
+        if state == PcmState::Gone {
             self.close("the device disappeared");
             return Ok(Progress::Takes(self.device.due()));
         }
-        if state == State::Prepared
+        if state == PcmState::Prepared
             && (is_full || now >= self.begins)
             && let Err(error) = device.pcm.start()
         {
@@ -355,7 +355,7 @@ impl Sink for Audio {
         if self.is_ending {
             return Ok(self.drain(now).map_or(Progress::Takes(Time::NEVER), Progress::WhenReady));
         }
-        Ok(Progress::Takes(if state == State::Prepared && now < self.begins { self.begins } else { Time::NEVER }))
+        Ok(Progress::Takes(if state == PcmState::Prepared && now < self.begins { self.begins } else { Time::NEVER }))
     }
 
     fn finish(&mut self) -> Result<(), NodeError> {

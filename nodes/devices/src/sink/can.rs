@@ -24,7 +24,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 /// (`unsent`), and so is one that is given to a controller which has left the bus after too many errors (`bus_off`), for the kernel takes it and drops it. An
 /// interface that goes away is opened again when it is back. A message that is not a frame fails the call. Whether a frame arrives is not known.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct CanSinkConfig {
     /// The interface, such as `can0`.
     pub interface: String,
     /// Send frames of CAN FD, with up to 64 bytes of data.
@@ -40,9 +40,9 @@ const REPORTS: usize = 64;
 
 /// The node.
 #[derive(Debug)]
-pub struct Can {
+pub struct CanSink {
     socket: Removable<OwnedFd>,
-    config: Config,
+    config: CanSinkConfig,
     clock: Clock,
     /// A frame for which there was no room, and until when it waits.
     pending: Option<([u8; can_frame::FD], usize, Time)>,
@@ -59,13 +59,13 @@ fn set_up<S: Socket + SocketOptions + AsFd>(socket: &S) -> io::Result<OwnedFd> {
     socket.as_fd().try_clone_to_owned()
 }
 
-impl Config {
+impl CanSinkConfig {
     fn open(&self) -> io::Result<OwnedFd> {
         if self.fd { set_up(&CanFdSocket::open(&self.interface)?) } else { set_up(&CanSocket::open(&self.interface)?) }
     }
 }
 
-impl Can {
+impl CanSink {
     /// Reads what the controller has reported. The kernel takes frames for one that is off the bus, and drops them.
     fn read_errors(&mut self) {
         let Some(socket) = self.socket.get() else { return };
@@ -116,20 +116,20 @@ impl Can {
     }
 }
 
-impl Node for Can {
-    type Config = Config;
+impl Node for CanSink {
+    type Config = CanSinkConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &CanSinkConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         check_interface(&config.interface, &mut errors);
         let ports = stream::takes_bytes(given, Framing::Raw, &mut errors).cost(Cost::Medium);
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: CanSinkConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let refused = |error: io::Error| NodeError::input(format!("the interface `{}`", config.interface), error);
         let socket = Removable::new(config.open().map_err(refused)?, cx);
-        Ok(Can {
+        Ok(CanSink {
             socket,
             config,
             clock: cx.clock(),
@@ -147,7 +147,7 @@ impl Node for Can {
     }
 }
 
-impl Sink for Can {
+impl Sink for CanSink {
     type In = Tensor;
     const WAITS: bool = true;
 

@@ -13,7 +13,7 @@ use serde::Deserialize;
 ///
 /// The stamp of a line is the message's origin. A message that is not a frame fails the call.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct CandumpSinkConfig {
     /// The file, relative to the graph's folder or to that given with `--out`. The last folder of the path is created.
     pub path: String,
     /// What to do with a file that already exists; `replace` by default.
@@ -33,7 +33,7 @@ fn interface() -> String {
 
 /// The node.
 #[derive(Debug)]
-pub struct Candump {
+pub struct CandumpSink {
     file: OutputFile,
     interface: String,
     /// What to add to a time of the run for that of the wall clock.
@@ -41,10 +41,10 @@ pub struct Candump {
     line: Vec<u8>,
 }
 
-impl Node for Candump {
-    type Config = Config;
+impl Node for CandumpSink {
+    type Config = CandumpSinkConfig;
 
-    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &CandumpSinkConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         can_frame::check_interface(&config.interface, &mut errors);
         let ports = stream::takes_bytes(given, Framing::Raw, &mut errors).cost(Cost::Medium);
@@ -52,10 +52,10 @@ impl Node for Candump {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: CandumpSinkConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, FullDisk::new(config.on_full, cx))?;
         file.resume(MessageEnd::Mark(b'\n'))?;
-        Ok(Candump { file, interface: config.interface, offset: cx.wall_offset(), line: Vec::new() })
+        Ok(CandumpSink { file, interface: config.interface, offset: cx.wall_offset(), line: Vec::new() })
     }
 
     fn metrics(&self, to: &mut Metrics) {
@@ -64,7 +64,7 @@ impl Node for Candump {
     }
 }
 
-impl Sink for Candump {
+impl Sink for CandumpSink {
     type In = Tensor;
 
     fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {

@@ -9,7 +9,7 @@ use limen::node::{
 };
 use limen::unit::{Rate, Span, show_ns};
 use limen::{Clock, Tensor, Time};
-use limen_alsa::{Channels as DeviceChannels, Direction, State};
+use limen_alsa::{PcmChannels as DeviceChannels, PcmDirection, PcmState};
 use limen_nodes_core::pace;
 use limen_nodes_core::stream::OnClose;
 use limen_nodes_core::stream::removable::Removable;
@@ -28,7 +28,7 @@ use std::time::Duration;
 /// Counted as well are complete messages that were in the buffer when the graph was stopped (`stopped`), and incomplete ones when the
 /// device went away (`undelivered`), and times without sound (`stalls`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct AudioSourceConfig {
     /// The device's PCM name in ALSA, such as `hw:CARD=PCH,DEV=0`; `default` by default.
     #[serde(default = "default_name")]
     pub pcm: String,
@@ -38,7 +38,7 @@ pub struct Config {
     pub sample_rate: Option<Rate>,
     /// The channels of a message: a number that the device has to have, or `mono`, the mean of all if it has more than one;
     /// by default 2, or the nearest number that it has.
-    pub channels: Option<Channels>,
+    pub channels: Option<AudioChannels>,
     /// Frames of the message before that a message begins with, as some models for speech need; silence at the start of each
     /// segment; 0 by default.
     #[serde(default)]
@@ -71,7 +71,7 @@ fn timeout() -> Span {
 /// The channels of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(untagged)]
-pub enum Channels {
+pub enum AudioChannels {
     /// So many.
     Number(usize),
     /// By a word.
@@ -93,19 +93,19 @@ const MAX_FRAMES: usize = 1 << 20;
 /// The longest time from a microphone to the buffer that is believed, ns.
 const MAX_DELAY: u64 = 1_000_000_000;
 
-impl Config {
+impl AudioSourceConfig {
     fn is_mono(&self) -> bool {
-        self.channels == Some(Channels::Word(ChannelsWord::Mono))
+        self.channels == Some(AudioChannels::Word(ChannelsWord::Mono))
     }
 
     fn ask(&self, rate: Option<u32>) -> Ask {
         let channels = match self.channels {
-            Some(Channels::Number(channels)) => DeviceChannels::Exactly(channels.min(MAX_CHANNELS) as u32),
-            Some(Channels::Word(ChannelsWord::Mono)) => DeviceChannels::Near(1),
-            Some(Channels::Word(ChannelsWord::All)) | None => DeviceChannels::Near(2),
+            Some(AudioChannels::Number(channels)) => DeviceChannels::Exactly(channels.min(MAX_CHANNELS) as u32),
+            Some(AudioChannels::Word(ChannelsWord::Mono)) => DeviceChannels::Near(1),
+            Some(AudioChannels::Word(ChannelsWord::All)) | None => DeviceChannels::Near(2),
         };
         Ask {
-            direction: Direction::Capture,
+            direction: PcmDirection::Capture,
             channels,
             rate,
             format: self.format,
@@ -116,7 +116,7 @@ impl Config {
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct AudioCounts {
     blocks: u64,
     overruns: u64,
     overrun: LossCounter,
@@ -126,8 +126,8 @@ struct Counts {
 
 /// The node.
 #[derive(Debug)]
-pub struct Audio {
-    config: Config,
+pub struct AudioSource {
+    config: AudioSourceConfig,
     ask: Ask,
     /// The channels of the device, which the graph was planned with.
     channels: usize,
@@ -147,7 +147,7 @@ pub struct Audio {
     gap: Option<Time>,
     /// The last frames of the message before.
     context: Vec<f32>,
-    counts: Counts,
+    counts: AudioCounts,
     stamps: DeviceClock,
     /// Frames that were read since the device was opened or ran over, and their times by the device's rate against those by its stamps.
     heard: u64,
@@ -164,7 +164,7 @@ fn start(ask: &Ask, device: &str, channels: usize, descriptors: &Descriptors) ->
     Ok(device)
 }
 
-impl Audio {
+impl AudioSource {
     fn close(&mut self, now: Time) {
         self.device.close(now);
         let undelivered = || "the device disappeared within a message".into();
@@ -228,10 +228,10 @@ impl Audio {
     }
 }
 
-impl Node for Audio {
-    type Config = Config;
+impl Node for AudioSource {
+    type Config = AudioSourceConfig;
 
-    fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &AudioSourceConfig, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.frames == 0 || config.frames > MAX_FRAMES {
             let message = format!("`frames` must be 1 to {MAX_FRAMES}, got {}", config.frames);
@@ -247,7 +247,7 @@ impl Node for Audio {
                 .help("write 100ms or more");
         }
         let mut asks = true;
-        if let Some(Channels::Number(channels)) = config.channels
+        if let Some(AudioChannels::Number(channels)) = config.channels
             && !(1..=MAX_CHANNELS).contains(&channels)
         {
             errors
@@ -282,7 +282,7 @@ impl Node for Audio {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: AudioSourceConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let wrong = |message| NodeError::input(&*config.pcm, message);
         let rate = config.sample_rate.map(pace::frames_per_second).transpose().map_err(wrong)?;
         let failed = |error: io::Error| NodeError::input(format!("the sound device `{}`", config.pcm), error);
@@ -300,7 +300,7 @@ impl Node for Audio {
         device.pcm.start().map_err(failed)?;
         // One that comes back has to have the same.
         (ask.rate, ask.channels) = (Some(setup.rate), DeviceChannels::Exactly(setup.channels as u32));
-        Ok(Audio {
+        Ok(AudioSource {
             ask,
             channels: setup.channels,
             descriptors,
@@ -313,7 +313,11 @@ impl Node for Audio {
             expected: Time::ZERO,
             gap: None,
             context: vec![0.0; config.context * channels],
-            counts: Counts { overrun: cx.lost("overrun"), undelivered: cx.lost("undelivered"), ..Counts::default() },
+            counts: AudioCounts {
+                overrun: cx.lost("overrun"),
+                undelivered: cx.lost("undelivered"),
+                ..AudioCounts::default()
+            },
             stamps: DeviceClock::new(config.clock),
             heard: 0,
             rate: Offset::default(),
@@ -322,11 +326,11 @@ impl Node for Audio {
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        let Counts { blocks, overruns, stalls, .. } = self.counts;
+        let AudioCounts { blocks, overruns, stalls, .. } = self.counts;
         // Called when the device is about to be closed, which discards the frames in its buffer.
         let position = self.device.get().and_then(|device| device.pcm.position().ok());
         let waiting =
-            position.filter(|position| position.state == State::Running).map_or(0, |position| position.available);
+            position.filter(|position| position.state == PcmState::Running).map_or(0, |position| position.available);
         to.set("blocks", blocks as f64);
         to.set("overruns", overruns as f64);
         to.lost("overrun", u64::from(self.gap.is_some()));
@@ -340,7 +344,7 @@ impl Node for Audio {
     }
 }
 
-impl Source for Audio {
+impl Source for AudioSource {
     type Out = Tensor;
 
     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
@@ -361,7 +365,7 @@ impl Source for Audio {
         // Before the position is read: what comes after makes the descriptors ready again.
         device.pcm.acknowledge();
         let position = match device.pcm.position() {
-            Ok(position) if position.state != State::Gone => position,
+            Ok(position) if position.state != PcmState::Gone => position,
             Ok(_) => {
                 self.device.count_disconnect("the device disappeared");
                 self.close(now);
@@ -375,11 +379,11 @@ impl Source for Audio {
         };
         let until = self.since + self.config.timeout.as_nanos() + device.time_of(device.setup.wake);
         // After an overrun it is the graph that was late, not the device.
-        let is_overrun = position.state == State::Stopped && self.gap.is_none();
-        if position.state != State::Running && (is_overrun || now < until) {
+        let is_overrun = position.state == PcmState::Stopped && self.gap.is_none();
+        if position.state != PcmState::Running && (is_overrun || now < until) {
             let soon = now + device.time_of(device.setup.wake).clamp(100_000, 10_000_000);
             let is_started = match position.state {
-                State::Stopped => {
+                PcmState::Stopped => {
                     self.context.fill(0.0);
                     out.begin_segment();
                     self.restart(now)
@@ -396,7 +400,7 @@ impl Source for Audio {
         }
         let missing = self.config.frames - self.filled;
         let wanted = missing.min(device.setup.wake);
-        if position.available < wanted || position.state != State::Running {
+        if position.available < wanted || position.state != PcmState::Running {
             if now >= until {
                 self.counts.stalls += 1;
                 self.device.count_disconnect(format!("no sound for {}", show_ns(self.config.timeout.as_nanos())));

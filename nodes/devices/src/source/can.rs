@@ -32,7 +32,7 @@ use std::os::fd::{AsFd, OwnedFd};
 /// (`error_passive`) and that it left the bus (`bus_off`). A bus that the controller has left, and an interface that goes down or away, are
 /// waited for.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct CanSourceConfig {
     /// The interface, such as `can0`.
     pub interface: String,
     /// Receive only these identifiers, such as `[0x123, 0x18FEF100]`; those above 0x7FF have 29 bits. All by default.
@@ -59,8 +59,8 @@ fn receive_buffer() -> Bytes {
 
 /// The node.
 #[derive(Debug)]
-pub struct Can {
-    config: Config,
+pub struct CanSource {
+    config: CanSourceConfig,
     descriptors: Descriptors,
     socket: Removable<Watched<OwnedFd>>,
     clock: Clock,
@@ -89,7 +89,7 @@ fn set_up<S: Socket + SocketOptions + AsFd>(socket: &S, filters: &[CanFilter]) -
     socket.as_fd().try_clone_to_owned()
 }
 
-impl Config {
+impl CanSourceConfig {
     fn open(&self) -> io::Result<OwnedFd> {
         let filter = |id: &u32| {
             let (id, mask) = if *id > STANDARD { (id | EXTENDED, LONGEST) } else { (*id, STANDARD) };
@@ -108,7 +108,7 @@ impl Config {
     }
 }
 
-impl Can {
+impl CanSource {
     fn close(&mut self, now: Time) {
         self.socket.close(now);
         self.overrun.renew();
@@ -117,10 +117,10 @@ impl Can {
     }
 }
 
-impl Node for Can {
-    type Config = Config;
+impl Node for CanSource {
+    type Config = CanSourceConfig;
 
-    fn ports(config: &Config, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &CanSourceConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         check_interface(&config.interface, &mut errors);
         can_frame::check_ids(&config.ids, &mut errors);
@@ -129,12 +129,12 @@ impl Node for Can {
         errors.into_result(config.on_close.declare(Ports::new().output("frame", spec).cost(Cost::Medium)))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: CanSourceConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let refused = |error: io::Error| NodeError::input(format!("the interface `{}`", config.interface), error);
         let opened = cx.now();
         let descriptors = cx.descriptors();
         let socket = config.open().and_then(|fd| descriptors.watch(fd, Interest::Read)).map_err(refused)?;
-        Ok(Can {
+        Ok(CanSource {
             stamps: DeviceClock::new(config.clock),
             config,
             descriptors,
@@ -162,7 +162,7 @@ impl Node for Can {
     }
 }
 
-impl Source for Can {
+impl Source for CanSource {
     type Out = Tensor;
 
     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {

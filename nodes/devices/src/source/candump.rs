@@ -27,7 +27,7 @@ use std::time::Duration;
 /// Where the stamps go back by more than a second, the clock was set back. Frames go on at their usual distance, a new segment begins, and
 /// an event tells it (`stepped_back`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct CandumpSourceConfig {
     /// The file, relative to the graph's folder.
     pub path: String,
     /// Send only frames of this interface, such as `can0`; all by default.
@@ -63,7 +63,7 @@ const MAX_LINE: usize = 256;
 
 /// A frame that is read and not sent.
 #[derive(Debug)]
-struct Ahead {
+struct FrameAhead {
     stamp: u64,
     frame: [u8; FD],
     length: usize,
@@ -71,15 +71,15 @@ struct Ahead {
 
 /// The node.
 #[derive(Debug)]
-pub struct Candump {
-    config: Config,
+pub struct CandumpSource {
+    config: CandumpSourceConfig,
     file: InputFile,
     lines: Deframer,
     is_read: bool,
     passes: u32,
     timeline: Timeline,
     steps: ClockSteps,
-    ahead: Option<Ahead>,
+    ahead: Option<FrameAhead>,
     has_sent: bool,
     read: u64,
     malformed: LossCounter,
@@ -88,7 +88,7 @@ pub struct Candump {
     bus_errors: u64,
 }
 
-impl Candump {
+impl CandumpSource {
     fn is_wanted(&self, interface: &str, id: u32) -> bool {
         let plain = id & !can_frame::REMOTE;
         // One above 11 bits is asked for without the flag that says so.
@@ -99,7 +99,7 @@ impl Candump {
     }
 
     /// Reads a line; returns its frame if that is to be sent.
-    fn parse(&mut self, line: &[u8]) -> Option<Ahead> {
+    fn parse(&mut self, line: &[u8]) -> Option<FrameAhead> {
         self.number += 1;
         let parsed = std::str::from_utf8(line).map_err(|_| "not text").and_then(can_frame::parse_log);
         let (stamp, interface, frame, length) = match parsed {
@@ -128,7 +128,7 @@ impl Candump {
             self.too_large.lose(1, || format!("line {number}: a CAN FD frame, and `fd` is not set"));
             return None;
         }
-        Some(Ahead { stamp, frame, length })
+        Some(FrameAhead { stamp, frame, length })
     }
 
     /// Finds the next frame, or reads on. Returns whether there may be more.
@@ -186,10 +186,10 @@ impl Candump {
 /// Lines that one call reads.
 const MAX_LINES: usize = 1 << 10;
 
-impl Node for Candump {
-    type Config = Config;
+impl Node for CandumpSource {
+    type Config = CandumpSourceConfig;
 
-    fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &CandumpSourceConfig, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
             errors.at("repeat", "`repeat` must be at least 1, got 0").help("write 1 or more");
@@ -204,8 +204,8 @@ impl Node for Candump {
         errors.into_result(ports.memory(stream::buffer(Bytes(MAX_LINE as u64), Framing::Lines)))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Candump {
+    fn build(config: CandumpSourceConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(CandumpSource {
             file: cx.folders().open(&config.path)?,
             lines: Deframer::new(Framing::Lines, MAX_LINE),
             is_read: false,
@@ -243,7 +243,7 @@ impl Node for Candump {
     }
 }
 
-impl Source for Candump {
+impl Source for CandumpSource {
     type Out = Tensor;
 
     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {

@@ -10,7 +10,7 @@ use limen::unit::{Rate, Span, show_ns};
 use limen::{Folders, Tensor, Time};
 use limen_nodes_core::stream::OnClose;
 use limen_nodes_core::stream::removable::Removable;
-use limen_v4l2::{Camera, Format, FourCc, Frame, Mode};
+use limen_v4l2::{Camera, FourCc, Frame, FrameFormat, Mode};
 use limen_vision::file::image_file::Encoded;
 use limen_vision::tensor::yuv::YuvToRgb;
 use schemars::JsonSchema;
@@ -27,7 +27,7 @@ use std::time::Duration;
 /// counted (`dropped`), so are those that it marks or that prove as damaged (`damaged`), and times without a frame (`stalls`). If the graph does
 /// not keep up, the driver has no free buffers and drops frames. YUV is converted by BT.601 or BT.709 and its range as the driver says.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct V4l2Config {
     /// The device file, such as `/dev/video0`.
     pub path: String,
     /// Pixels in a row; by default as the camera is set.
@@ -116,7 +116,7 @@ impl PixelFormat {
     }
 
     /// Converts a frame in one pass over its pixels. Returns whether it was whole.
-    fn convert(self, frame: &[u8], format: &Format, into: &mut [u8]) -> bool {
+    fn convert(self, frame: &[u8], format: &FrameFormat, into: &mut [u8]) -> bool {
         let (width, height, stride) = (format.width, format.height, format.stride);
         let yuv = || YuvToRgb::new(format.colour.is_709, format.colour.is_full_range);
         let row = match self {
@@ -225,7 +225,7 @@ pub fn cameras() -> Vec<FoundCamera> {
     found
 }
 
-impl Config {
+impl V4l2Config {
     fn open(&self, folders: &Folders) -> io::Result<(File, Camera)> {
         let file = folders.open_device(&self.path)?;
         let camera = Camera::new(file.try_clone()?.into())?;
@@ -233,7 +233,7 @@ impl Config {
     }
 
     /// Opens the camera in the planned mode.
-    fn start(&self, planned: &Format, folders: &Folders, descriptors: &Descriptors) -> io::Result<Running> {
+    fn start(&self, planned: &FrameFormat, folders: &Folders, descriptors: &Descriptors) -> io::Result<Running> {
         let (file, mut camera) = self.open(folders)?;
         let interval = self.rate.map(|rate| Duration::from_nanos(rate.period_ns() as u64));
         let (format, _) = camera.start(planned, interval, self.buffers)?;
@@ -242,7 +242,7 @@ impl Config {
     }
 
     /// Chooses the mode: what the graph says, and for the rest what the camera has.
-    fn choose(&self, camera: &Camera) -> Result<(PixelFormat, Format), (&'static str, String, String)> {
+    fn choose(&self, camera: &Camera) -> Result<(PixelFormat, FrameFormat), (&'static str, String, String)> {
         let modes = camera.modes();
         let help = || format!("the camera has {}", list(&modes));
         let failed = |error: io::Error| ("path", format!("`{}`: {error}", self.path), help());
@@ -278,11 +278,11 @@ struct Running {
     /// The same file, for waiting.
     #[expect(dead_code, reason = "the worker waits for it as long as it lives")]
     file: Watched<File>,
-    format: Format,
+    format: FrameFormat,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct CameraCounts {
     frames: u64,
     dropped: LossCounter,
     damaged: LossCounter,
@@ -293,17 +293,17 @@ struct Counts {
 /// The node.
 #[derive(Debug)]
 pub struct V4l2 {
-    config: Config,
+    config: V4l2Config,
     folders: Folders,
     descriptors: Descriptors,
     pixels: PixelFormat,
     /// The mode that was planned.
-    planned: Format,
+    planned: FrameFormat,
     running: Removable<Running>,
     last: Option<u32>,
     /// When the last frame came, or the stream began.
     since: Time,
-    counts: Counts,
+    counts: CameraCounts,
     stamps: DeviceClock,
 }
 
@@ -315,7 +315,7 @@ fn take(camera: &mut Camera, latest: bool) -> io::Result<Option<(Frame<'_>, u32)
 /// Copies what is needed of a frame: the next one takes its place.
 fn send(
     frame: &Frame<'_>,
-    format: &Format,
+    format: &FrameFormat,
     pixels: PixelFormat,
     origin: Time,
     out: &mut Emit<Tensor>,
@@ -333,9 +333,9 @@ fn send(
 }
 
 impl Node for V4l2 {
-    type Config = Config;
+    type Config = V4l2Config;
 
-    fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &V4l2Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if !(2..=32).contains(&config.buffers) {
             errors
@@ -367,7 +367,7 @@ impl Node for V4l2 {
                             errors.at(field, message).help(help);
                         }
                         Ok((pixels, format)) => {
-                            let Format { width, height, .. } = format;
+                            let FrameFormat { width, height, .. } = format;
                             ports = ports.output("image", pixels.spec(height, width));
                             let bytes = format.bytes.saturating_mul(config.buffers as usize);
                             ports = ports.memory(bytes).note(format!(
@@ -383,7 +383,7 @@ impl Node for V4l2 {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: V4l2Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let failed = |error: io::Error| NodeError::file(config.path.clone(), error);
         let (_, camera) = config.open(cx.folders()).map_err(failed)?;
         let chosen = config.choose(&camera).map_err(|(_, message, _)| NodeError::input(&*config.path, message));
@@ -407,11 +407,11 @@ impl Node for V4l2 {
             running: Removable::new(running, cx),
             last: None,
             since: cx.now(),
-            counts: Counts {
+            counts: CameraCounts {
                 dropped: cx.lost("dropped"),
                 damaged: cx.lost("damaged"),
                 superseded: cx.discarded("superseded"),
-                ..Counts::default()
+                ..CameraCounts::default()
             },
             stamps: DeviceClock::new(config.clock),
             config,
@@ -419,7 +419,7 @@ impl Node for V4l2 {
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        let Counts { frames, stalls, .. } = self.counts;
+        let CameraCounts { frames, stalls, .. } = self.counts;
         to.set("frames", frames as f64);
         to.set("stalls", stalls as f64);
         self.stamps.metrics(to);
@@ -509,8 +509,14 @@ mod tests {
     #[test]
     fn a_frame_of_mjpeg_that_is_damaged_or_of_another_size_is_not_whole() {
         use jpeg_encoder::ColorType::{Luma, Rgb};
-        let format =
-            Format { width: 24, height: 16, stride: 0, bytes: 0, pixels: FourCc::MJPEG, colour: YuvColour::default() };
+        let format = FrameFormat {
+            width: 24,
+            height: 16,
+            stride: 0,
+            bytes: 0,
+            pixels: FourCc::MJPEG,
+            colour: YuvColour::default(),
+        };
         let whole = jpeg(24, 16, Rgb, 3);
         let is_whole = |frame: &[u8]| PixelFormat::Mjpeg.convert(frame, &format, &mut vec![0; 24 * 16 * 3]);
         assert!(is_whole(&whole));
@@ -544,8 +550,14 @@ mod tests {
 
     #[test]
     fn rows_of_a_driver_may_be_longer_than_those_of_the_image() {
-        let format =
-            |pixels, stride| Format { width: 2, height: 2, stride, bytes: 0, pixels, colour: YuvColour::default() };
+        let format = |pixels, stride| FrameFormat {
+            width: 2,
+            height: 2,
+            stride,
+            bytes: 0,
+            pixels,
+            colour: YuvColour::default(),
+        };
         for (pixels, stride, expected) in [
             (PixelFormat::Rgb, 8, &[0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13][..]),
             (PixelFormat::Bgr, 8, &[2, 1, 0, 5, 4, 3, 10, 9, 8, 13, 12, 11]),

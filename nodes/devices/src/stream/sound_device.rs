@@ -3,7 +3,7 @@
 use limen::Folders;
 use limen::node::{Descriptors, Interest, PlanErrors, Watched};
 use limen::unit::Span;
-use limen_alsa::{Capabilities, Channels, Direction, Format, Part, Pcm, Setup, Wanted};
+use limen_alsa::{Pcm, PcmCapabilities, PcmChannels, PcmDirection, PcmFormat, Setup, Wanted, WantedPart};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io;
@@ -62,13 +62,13 @@ pub enum SampleFormat {
     S16,
 }
 
-impl From<SampleFormat> for Format {
-    fn from(format: SampleFormat) -> Format {
+impl From<SampleFormat> for PcmFormat {
+    fn from(format: SampleFormat) -> PcmFormat {
         match format {
-            SampleFormat::F32 => Format::F32,
-            SampleFormat::S32 => Format::S32,
-            SampleFormat::S24 => Format::S24,
-            SampleFormat::S16 => Format::S16,
+            SampleFormat::F32 => PcmFormat::F32,
+            SampleFormat::S32 => PcmFormat::S32,
+            SampleFormat::S24 => PcmFormat::S24,
+            SampleFormat::S16 => PcmFormat::S16,
         }
     }
 }
@@ -123,8 +123,8 @@ fn refuse(name: &str) -> Option<(String, &'static str)> {
 /// What a node asks of its device.
 #[derive(Debug, Clone)]
 pub(crate) struct Ask {
-    pub(crate) direction: Direction,
-    pub(crate) channels: Channels,
+    pub(crate) direction: PcmDirection,
+    pub(crate) channels: PcmChannels,
     pub(crate) rate: Option<u32>,
     pub(crate) format: Option<SampleFormat>,
     pub(crate) buffer: Span,
@@ -141,7 +141,7 @@ impl Ask {
         Wanted {
             channels: self.channels,
             rate: self.rate,
-            format: self.format.map(Format::from),
+            format: self.format.map(PcmFormat::from),
             period: period.max(1),
             buffer,
             wake: self.block.min(buffer / 2),
@@ -182,11 +182,11 @@ impl Ask {
                 for (part, message) in refused {
                     let field = match part {
                         // A sink has no such key: its input says it.
-                        Part::Channels if self.direction == Direction::Playback => "pcm",
-                        Part::Channels => "channels",
-                        Part::Rate => "sample_rate",
-                        Part::Format if self.format.is_some() => "format",
-                        Part::Format => "pcm",
+                        WantedPart::Channels if self.direction == PcmDirection::Playback => "pcm",
+                        WantedPart::Channels => "channels",
+                        WantedPart::Rate => "sample_rate",
+                        WantedPart::Format if self.format.is_some() => "format",
+                        WantedPart::Format => "pcm",
                     };
                     let mut help = format!("`{device}` has {has}");
                     if let Some(arguments) = device.strip_prefix("hw:") {
@@ -209,7 +209,7 @@ impl Ask {
     }
 
     #[expect(clippy::type_complexity, reason = "of one caller")]
-    fn look(&self, device: &str) -> io::Result<Result<Setup, (Vec<(Part, String)>, Capabilities)>> {
+    fn look(&self, device: &str) -> io::Result<Result<Setup, (Vec<(WantedPart, String)>, PcmCapabilities)>> {
         let mut pcm = Pcm::open(device, self.direction)?;
         let wanted = self.wanted();
         let refused = pcm.refusals(&wanted)?;
@@ -231,7 +231,7 @@ impl Ask {
                 (false, true) => Interest::Write,
                 (false, false) => continue,
             };
-            let now = if self.direction == Direction::Capture { interest } else { Interest::Nothing };
+            let now = if self.direction == PcmDirection::Capture { interest } else { Interest::Nothing };
             watched.push((descriptors.watch(found.fd, now)?, interest));
         }
         // The kernel cannot wait for files and for /dev/null, which count as ready: time decides then.

@@ -18,19 +18,19 @@ const PIECE: u64 = 1 << 20;
 
 /// Where an index is wrong, and how; or why that cannot be found out.
 #[derive(Debug)]
-enum Fault {
+enum IndexFault {
     Wrong(u64, String),
     Io(io::Error),
 }
 
-impl From<io::Error> for Fault {
+impl From<io::Error> for IndexFault {
     fn from(error: io::Error) -> Self {
-        Fault::Io(error)
+        IndexFault::Io(error)
     }
 }
 
-fn wrong<T>(at: u64, why: impl Into<String>) -> Result<T, Fault> {
-    Err(Fault::Wrong(at, why.into()))
+fn wrong<T>(at: u64, why: impl Into<String>) -> Result<T, IndexFault> {
+    Err(IndexFault::Wrong(at, why.into()))
 }
 
 /// Follows the index of a file of `size` bytes. `read` has read it to its end, where it found `messages`, and nothing unreadable. Returns
@@ -48,8 +48,8 @@ pub(crate) fn index_fault<R: Read>(
     let mut index = Index { from, at: 0, size, left: size, record: Vec::new(), chunk: Vec::new(), unpacked: 0, used };
     match index.follow(read, messages) {
         Ok(()) => Ok(None),
-        Err(Fault::Wrong(at, why)) => Ok(Some((at, why))),
-        Err(Fault::Io(error)) => Err(error),
+        Err(IndexFault::Wrong(at, why)) => Ok(Some((at, why))),
+        Err(IndexFault::Io(error)) => Err(error),
     }
 }
 
@@ -71,7 +71,7 @@ struct Index<R> {
 
 impl<R: Read + Seek> Index<R> {
     /// Reads the opcode and the length of the record at a place.
-    fn head(&mut self, at: u64) -> Result<(u8, u64), Fault> {
+    fn head(&mut self, at: u64) -> Result<(u8, u64), IndexFault> {
         let mut head = [0; HEAD as usize];
         if at.checked_add(HEAD).is_none_or(|end| end > self.size) {
             return wrong(at, "the index points beyond the end of the file");
@@ -85,7 +85,7 @@ impl<R: Read + Seek> Index<R> {
     }
 
     /// Reads the record at a place into `record`, and returns its opcode.
-    fn any(&mut self, at: u64) -> Result<u8, Fault> {
+    fn any(&mut self, at: u64) -> Result<u8, IndexFault> {
         let (opcode, length) = self.head(at)?;
         if length > (MAX_RECORD as u64).min(self.size - self.at) {
             return wrong(at, "the index points to a record that ends beyond the file");
@@ -102,14 +102,14 @@ impl<R: Read + Seek> Index<R> {
     }
 
     /// Reads the record at a place, which is to be of a type, into `record`.
-    fn read(&mut self, at: u64, expected: u8, what: &str) -> Result<(), Fault> {
+    fn read(&mut self, at: u64, expected: u8, what: &str) -> Result<(), IndexFault> {
         if self.any(at)? == expected {
             return Ok(());
         }
         wrong(at, format!("the index points to {what} that does not exist"))
     }
 
-    fn follow(&mut self, read: &RecordingReader<impl Read>, messages: u64) -> Result<(), Fault> {
+    fn follow(&mut self, read: &RecordingReader<impl Read>, messages: u64) -> Result<(), IndexFault> {
         let Some(end) = self.size.checked_sub(END) else { return Ok(()) };
         self.read(end, op::FOOTER, "a footer")?;
         let Ok(Record::Footer(footer)) = record::parse(op::FOOTER, &self.record) else {
@@ -192,7 +192,7 @@ impl<R: Read + Seek> Index<R> {
     }
 
     /// Compares the data, which ends at `end`, with its checksum, if it has one.
-    fn check_data(&mut self, end: u64) -> Result<(), Fault> {
+    fn check_data(&mut self, end: u64) -> Result<(), IndexFault> {
         let Some(at) = end.checked_sub(DATA_END) else { return wrong(end, "the index begins within the data") };
         self.read(at, op::DATA_END, "the end of the data")?;
         let crc = self.record.first_chunk().map_or(0, |crc| u32::from_le_bytes(*crc));
@@ -225,7 +225,7 @@ impl<R: Read + Seek> Index<R> {
     }
 
     /// Follows the index of one chunk, described at `from`; returns its messages.
-    fn follow_chunk(&mut self, from: u64, index: &ChunkIndex) -> Result<u64, Fault> {
+    fn follow_chunk(&mut self, from: u64, index: &ChunkIndex) -> Result<u64, IndexFault> {
         let at = index.chunk_start_offset;
         self.read(at, op::CHUNK, "a chunk")?;
         if self.record.len() as u64 + HEAD != index.chunk_length {
@@ -250,7 +250,7 @@ impl<R: Read + Seek> Index<R> {
                 return wrong(*at, "the places of messages cannot be read");
             };
             for entry in &found.records {
-                let expected = Place { at: entry.offset, channel: *channel, time: entry.log_time };
+                let expected = ChunkMessage { at: entry.offset, channel: *channel, time: entry.log_time };
                 match messages.binary_search_by_key(&entry.offset, |message| message.at) {
                     Ok(n) if found.channel_id == *channel && messages[n] == expected && !is_indexed[n] => {
                         is_indexed[n] = true;
@@ -271,21 +271,21 @@ impl<R: Read + Seek> Index<R> {
 
 /// A message of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct ChunkMessage {
     at: u64,
     channel: u16,
     time: u64,
 }
 
 /// Returns the messages of a chunk in their order.
-fn messages(chunk: &[u8]) -> Vec<Place> {
+fn messages(chunk: &[u8]) -> Vec<ChunkMessage> {
     let (mut found, mut at) = (Vec::new(), 0);
     while let Some([opcode, length @ ..]) = chunk.get(at..).and_then(|rest| rest.first_chunk::<{ HEAD as usize }>()) {
         let body = at + HEAD as usize;
         let end = usize::try_from(u64::from_le_bytes(*length)).ok().and_then(|length| body.checked_add(length));
         let Some(record) = end.and_then(|end| chunk.get(body..end)) else { break };
         if let (op::MESSAGE, Ok(Record::Message { header, .. })) = (*opcode, record::parse(*opcode, record)) {
-            found.push(Place { at: at as u64, channel: header.channel_id, time: header.log_time });
+            found.push(ChunkMessage { at: at as u64, channel: header.channel_id, time: header.log_time });
         }
         at = body + record.len();
     }

@@ -39,7 +39,7 @@ const GROWTH: usize = 64 << 10;
 
 /// Where a message of the chunk is.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct ChunkEntry {
     channel: u16,
     log_time: u64,
     offset: u64,
@@ -71,7 +71,7 @@ pub(crate) struct McapFile {
     hashed: usize,
     chunk: Option<Chunk>,
     /// The messages of the chunk, and how many of them each channel has.
-    entries: Vec<Entry>,
+    entries: Vec<ChunkEntry>,
     counts: Vec<usize>,
     /// The messages of the file, by channel, and the earliest and the latest.
     totals: Vec<u64>,
@@ -159,7 +159,7 @@ impl McapFile {
     /// Bytes of memory besides.
     pub(crate) fn memory(channels: usize) -> usize {
         // The message index goes to the buffer, too.
-        let entries = MAX_ENTRIES * (size_of::<Entry>() + 16) + channels * (HEAD + 6 + 64);
+        let entries = MAX_ENTRIES * (size_of::<ChunkEntry>() + 16) + channels * (HEAD + 6 + 64);
         PIECE + 4 * DIRECT + entries + GROWTH
     }
 
@@ -273,7 +273,7 @@ impl McapFile {
         head[11..15].copy_from_slice(&sequence.to_le_bytes());
         head[15..23].copy_from_slice(&log_time.to_le_bytes());
         head[23..].copy_from_slice(&publish_time.to_le_bytes());
-        self.entries.push(Entry { channel, log_time, offset: chunk.size });
+        self.entries.push(ChunkEntry { channel, log_time, offset: chunk.size });
         self.counts[at] += 1;
         chunk.times = joined(chunk.times, (log_time, log_time));
         chunk.size += HEAD as u64 + length;
@@ -360,7 +360,7 @@ impl McapFile {
                 });
             }
         }
-        for Entry { channel, log_time, offset } in &self.entries {
+        for ChunkEntry { channel, log_time, offset } in &self.entries {
             let next = &mut next[usize::from(*channel) - 1];
             self.buffer[*next..*next + 8].copy_from_slice(&log_time.to_le_bytes());
             self.buffer[*next + 8..*next + 16].copy_from_slice(&offset.to_le_bytes());

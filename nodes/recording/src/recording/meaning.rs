@@ -387,7 +387,7 @@ const COLOURS: [[f64; 3]; 6] =
     [[0.0, 0.6, 1.0], [1.0, 0.5, 0.0], [0.2, 0.8, 0.2], [0.9, 0.2, 0.3], [0.6, 0.4, 0.9], [0.9, 0.8, 0.1]];
 
 /// Draws boxes as line loops, each with its class and score.
-fn put_boxes(fields: &mut Fields<'_>, rows: &[boxes::Row], stamp: u64) {
+fn put_boxes(fields: &mut Fields<'_>, rows: &[boxes::BoxRow], stamp: u64) {
     for row in rows {
         let [x0, y0, x1, y1, score, class] = row.map(f64::from);
         let [r, g, b] = COLOURS[(class.max(0.0) as usize) % COLOURS.len()];

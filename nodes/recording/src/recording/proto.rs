@@ -70,34 +70,34 @@ impl Fields<'_> {
 
 /// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Value<'a> {
+pub(crate) enum ProtoValue<'a> {
     Varint(u64),
     Fixed64([u8; 8]),
     Fixed32([u8; 4]),
     Bytes(&'a [u8]),
 }
 
-impl<'a> Value<'a> {
+impl<'a> ProtoValue<'a> {
     /// A number in any of the wire formats, as a double is only in eight bytes.
     pub(crate) fn number(self) -> Option<u64> {
         match self {
-            Value::Varint(value) => Some(value),
-            Value::Fixed64(bytes) => Some(u64::from_le_bytes(bytes)),
-            Value::Fixed32(bytes) => Some(u64::from(u32::from_le_bytes(bytes))),
-            Value::Bytes(_) => None,
+            ProtoValue::Varint(value) => Some(value),
+            ProtoValue::Fixed64(bytes) => Some(u64::from_le_bytes(bytes)),
+            ProtoValue::Fixed32(bytes) => Some(u64::from(u32::from_le_bytes(bytes))),
+            ProtoValue::Bytes(_) => None,
         }
     }
 
     pub(crate) fn double(self) -> Option<f64> {
         match self {
-            Value::Fixed64(bytes) => Some(f64::from_le_bytes(bytes)),
+            ProtoValue::Fixed64(bytes) => Some(f64::from_le_bytes(bytes)),
             _ => None,
         }
     }
 
     pub(crate) fn bytes(self) -> Option<&'a [u8]> {
         match self {
-            Value::Bytes(bytes) => Some(bytes),
+            ProtoValue::Bytes(bytes) => Some(bytes),
             _ => None,
         }
     }
@@ -124,7 +124,7 @@ impl<'a> Value<'a> {
 ///
 /// # Errors
 /// Once, if it is malformed.
-pub(crate) fn read(mut data: &[u8]) -> impl Iterator<Item = Result<(u32, Value<'_>), String>> {
+pub(crate) fn read(mut data: &[u8]) -> impl Iterator<Item = Result<(u32, ProtoValue<'_>), String>> {
     std::iter::from_fn(move || {
         if data.is_empty() {
             return None;
@@ -137,20 +137,20 @@ pub(crate) fn read(mut data: &[u8]) -> impl Iterator<Item = Result<(u32, Value<'
     })
 }
 
-fn one<'a>(data: &mut &'a [u8]) -> Result<(u32, Value<'a>), String> {
+fn one<'a>(data: &mut &'a [u8]) -> Result<(u32, ProtoValue<'a>), String> {
     let wrong = |error: prost::DecodeError| error.to_string();
     let cut = || "it ends within a field".to_string();
     let (tag, wire) = decode_key(data).map_err(wrong)?;
     let value = match wire {
-        WireType::Varint => Value::Varint(decode_varint(data).map_err(wrong)?),
-        WireType::SixtyFourBit => Value::Fixed64(take(data).ok_or_else(cut)?),
-        WireType::ThirtyTwoBit => Value::Fixed32(take(data).ok_or_else(cut)?),
+        WireType::Varint => ProtoValue::Varint(decode_varint(data).map_err(wrong)?),
+        WireType::SixtyFourBit => ProtoValue::Fixed64(take(data).ok_or_else(cut)?),
+        WireType::ThirtyTwoBit => ProtoValue::Fixed32(take(data).ok_or_else(cut)?),
         WireType::LengthDelimited => {
             let length = decode_varint(data).map_err(wrong)?;
             let length = usize::try_from(length).ok().filter(|length| *length <= data.len()).ok_or_else(cut)?;
             let (bytes, rest) = data.split_at(length);
             *data = rest;
-            Value::Bytes(bytes)
+            ProtoValue::Bytes(bytes)
         }
         WireType::StartGroup | WireType::EndGroup => return Err("it has a group, which is obsolete".into()),
     };
@@ -193,13 +193,13 @@ mod tests {
         fields.timestamp(5, 1_700_000_000_123_456_789);
         fields.message(6, |inner| inner.bytes(1, &[7; 500]));
         let read: Vec<_> = read(&buffer).map(Result::unwrap).collect();
-        assert_eq!(read[0], (1, Value::Fixed64((-2.5f64).to_le_bytes())));
+        assert_eq!(read[0], (1, ProtoValue::Fixed64((-2.5f64).to_le_bytes())));
         assert_eq!((read[1].0, read[1].1.number()), (2, Some(640)));
-        assert_eq!(read[2], (300, Value::Varint(u64::MAX)));
+        assert_eq!(read[2], (300, ProtoValue::Varint(u64::MAX)));
         assert_eq!(read[3].1.text(), Some("rgb8"));
         assert_eq!(read[4].1.timestamp(), Some(1_700_000_000_123_456_789));
         let inner: Vec<_> = super::read(read[5].1.bytes().unwrap()).map(Result::unwrap).collect();
-        assert_eq!(inner, [(1, Value::Bytes(&[7; 500]))]);
+        assert_eq!(inner, [(1, ProtoValue::Bytes(&[7; 500]))]);
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl Unreadable {
 
 /// A message of a recording.
 #[derive(Debug)]
-pub struct Recorded<'a> {
+pub struct RecordedMessage<'a> {
     /// Channel, sequence number and times.
     pub header: MessageHeader,
     /// The message, in the encoding of its channel.
@@ -100,7 +100,7 @@ pub struct RecordingReader<R> {
     profile: String,
     /// The record last read, and what is left to read of it.
     record: Vec<u8>,
-    reading: Option<Reading>,
+    reading: Option<RecordReading>,
     /// The records of the chunk that is being read, and what is left to unpack of it.
     chunk: Vec<u8>,
     unpacking: Option<(u64, Unpacking)>,
@@ -140,7 +140,7 @@ impl Write for Index {
 
 /// A record that is being read, or passed over.
 #[derive(Debug)]
-struct Reading {
+struct RecordReading {
     /// Where it begins, and its first bytes.
     start: u64,
     head: [u8; HEAD],
@@ -161,7 +161,7 @@ pub(crate) enum Progress {
 }
 
 /// Where the reader is.
-enum Step {
+enum ReaderStep {
     /// A message is in `chunk` at the range.
     Message(MessageHeader, std::ops::Range<usize>),
     /// Something else was read.
@@ -213,9 +213,9 @@ impl<R: Read> RecordingReader<R> {
     ///
     /// # Errors
     /// Input and output, but not what is wrong with the file: that is counted.
-    pub fn next_message(&mut self) -> io::Result<Option<Recorded<'_>>> {
+    pub fn next_message(&mut self) -> io::Result<Option<RecordedMessage<'_>>> {
         Ok(match self.read_on(u64::MAX)? {
-            Progress::Message(header) => Some(Recorded { header, data: self.message() }),
+            Progress::Message(header) => Some(RecordedMessage { header, data: self.message() }),
             Progress::NotYet | Progress::End => None,
         })
     }
@@ -228,10 +228,10 @@ impl<R: Read> RecordingReader<R> {
         self.message = 0..0;
         loop {
             match self.step()? {
-                Step::End => return Ok(Progress::End),
-                Step::Other if self.work >= until => return Ok(Progress::NotYet),
-                Step::Other => {}
-                Step::Message(header, range) => {
+                ReaderStep::End => return Ok(Progress::End),
+                ReaderStep::Other if self.work >= until => return Ok(Progress::NotYet),
+                ReaderStep::Other => {}
+                ReaderStep::Message(header, range) => {
                     self.messages += 1;
                     self.message = range;
                     return Ok(Progress::Message(header));
@@ -300,7 +300,7 @@ impl<R: Read> RecordingReader<R> {
         self.at
     }
 
-    fn step(&mut self) -> io::Result<Step> {
+    fn step(&mut self) -> io::Result<ReaderStep> {
         self.work += STEP;
         if let Some((start, unpacking)) = self.unpacking.take() {
             return Ok(self.unpack_on(start, unpacking));
@@ -309,7 +309,7 @@ impl<R: Read> RecordingReader<R> {
             return Ok(self.in_chunk());
         }
         if self.is_done {
-            return Ok(Step::End);
+            return Ok(ReaderStep::End);
         }
         if let Some(reading) = self.reading.take() {
             return self.read_record(reading);
@@ -331,7 +331,7 @@ impl<R: Read> RecordingReader<R> {
             self.is_done = true;
             let why = format!("a record of type {opcode:#04x} with {length} bytes");
             self.unreadable.add(start, self.size.saturating_sub(start), why);
-            return Ok(Step::End);
+            return Ok(ReaderStep::End);
         }
         let is_kept = is_read(opcode);
         self.attachments += u64::from(opcode == op::ATTACHMENT);
@@ -341,11 +341,11 @@ impl<R: Read> RecordingReader<R> {
             // It is read as a chunk of one record.
             self.record.extend_from_slice(&head);
         }
-        self.read_record(Reading { start, head, left: length.min(left), is_kept, is_cut })
+        self.read_record(RecordReading { start, head, left: length.min(left), is_kept, is_cut })
     }
 
     /// Reads a piece more of a record, and handles it when it is whole.
-    fn read_record(&mut self, mut reading: Reading) -> io::Result<Step> {
+    fn read_record(&mut self, mut reading: RecordReading) -> io::Result<ReaderStep> {
         let most = reading.left.min(PIECE as u64) as usize;
         if !reading.is_kept {
             self.record.clear();
@@ -367,10 +367,10 @@ impl<R: Read> RecordingReader<R> {
         }
         if reading.left > 0 && read == most {
             self.reading = Some(reading);
-            return Ok(Step::Other);
+            return Ok(ReaderStep::Other);
         }
         if !reading.is_kept {
-            return Ok(Step::Other);
+            return Ok(ReaderStep::Other);
         }
         if reading.is_cut {
             return Ok(self.cut_chunk(reading.start));
@@ -388,7 +388,7 @@ impl<R: Read> RecordingReader<R> {
     }
 
     /// Unpacks a piece more of a chunk.
-    fn unpack_on(&mut self, start: u64, mut unpacking: Unpacking) -> Step {
+    fn unpack_on(&mut self, start: u64, mut unpacking: Unpacking) -> ReaderStep {
         let before = self.chunk.len();
         let result = unpacking.go_on(&mut self.chunk);
         let more = (self.chunk.len() - before) as u64;
@@ -397,14 +397,14 @@ impl<R: Read> RecordingReader<R> {
             self.chunk.clear();
             self.is_done = true;
             self.unreadable.add(start, self.size.saturating_sub(start), why);
-            return Step::End;
+            return ReaderStep::End;
         }
         match result {
             Ok(false) => self.unpacking = Some((start, unpacking)),
             Ok(true) => self.record = unpacking.into_record(),
             Err(why) => self.damaged(start, unpacking.into_record().len(), why),
         }
-        Step::Other
+        ReaderStep::Other
     }
 
     /// Counts a chunk that is damaged.
@@ -414,18 +414,18 @@ impl<R: Read> RecordingReader<R> {
     }
 
     /// The file ends before its end.
-    fn cut(&mut self, start: u64, why: &str) -> Step {
+    fn cut(&mut self, start: u64, why: &str) -> ReaderStep {
         self.is_done = true;
         self.unreadable.is_cut = true;
         let bytes = self.size.max(self.at).saturating_sub(start);
         if bytes > 0 {
             self.unreadable.add(start, bytes, why);
         }
-        Step::End
+        ReaderStep::End
     }
 
     /// The file ends within a chunk: what is there of one that is not compressed is read, without its checksum.
-    fn cut_chunk(&mut self, start: u64) -> Step {
+    fn cut_chunk(&mut self, start: u64) -> ReaderStep {
         /// Times, size and checksum come before the length of the name of the compression, and the size behind it.
         const NAME: usize = 28;
         const RECORDS: usize = NAME + 4 + 8;
@@ -436,11 +436,11 @@ impl<R: Read> RecordingReader<R> {
         self.chunk = std::mem::take(&mut self.record);
         (self.next, self.chunk_at, self.is_plain, self.is_damaged) = (RECORDS, start + HEAD as u64, true, false);
         (self.is_done, self.unreadable.is_cut) = (true, true);
-        Step::Other
+        ReaderStep::Other
     }
 
     /// The end of the file: the checksum of the index, and the magic.
-    fn footer(&mut self, start: u64, record: &[u8]) -> io::Result<Step> {
+    fn footer(&mut self, start: u64, record: &[u8]) -> io::Result<ReaderStep> {
         let mut magic = [0; mcap::MAGIC.len()];
         let read = read_up_to(&mut self.from, &mut magic)?;
         self.at += read as u64;
@@ -458,18 +458,18 @@ impl<R: Read> RecordingReader<R> {
                 self.unreadable.add(start, record.len() as u64, "the index does not match its checksum");
             }
         }
-        Ok(Step::End)
+        Ok(ReaderStep::End)
     }
 
     /// Handles a record that is not in a chunk.
-    fn top(&mut self, start: u64, opcode: u8, record: &mut Vec<u8>) -> Step {
+    fn top(&mut self, start: u64, opcode: u8, record: &mut Vec<u8>) -> ReaderStep {
         let bytes = (record.len() + HEAD) as u64;
         self.is_damaged = false;
         match opcode {
             op::MESSAGE => {
                 (self.chunk_at, self.is_plain, self.next) = (start, true, 0);
                 std::mem::swap(&mut self.chunk, record);
-                Step::Other
+                ReaderStep::Other
             }
             op::CHUNK => {
                 self.chunk.clear();
@@ -480,7 +480,7 @@ impl<R: Read> RecordingReader<R> {
                     Ok(unpacking) => self.unpacking = Some((start, unpacking)),
                     Err(why) => self.damaged(start, length, why),
                 }
-                Step::Other
+                ReaderStep::Other
             }
             op::STATISTICS => {
                 // A damaged type of a record would hide it.
@@ -492,13 +492,13 @@ impl<R: Read> RecordingReader<R> {
                     let why = format!("the index counts {counted} messages, found {}", self.messages);
                     self.unreadable.add(start, bytes, why);
                 }
-                Step::Other
+                ReaderStep::Other
             }
             _ => {
                 if let Err(why) = self.define(opcode, record) {
                     self.unreadable.add(start, bytes, why);
                 }
-                Step::Other
+                ReaderStep::Other
             }
         }
     }
@@ -534,7 +534,7 @@ impl<R: Read> RecordingReader<R> {
     }
 
     /// Reads the next record of the chunk.
-    fn in_chunk(&mut self) -> Step {
+    fn in_chunk(&mut self) -> ReaderStep {
         let at = self.chunk_at + if self.is_plain { self.next as u64 } else { 0 };
         let rest = &self.chunk[self.next..];
         let length = rest.first_chunk::<HEAD>().map(length_of).and_then(|length| usize::try_from(length).ok());
@@ -543,7 +543,7 @@ impl<R: Read> RecordingReader<R> {
                 self.unreadable.add(at, rest.len() as u64, "a chunk ends within a record");
             }
             self.next = self.chunk.len();
-            return Step::Other;
+            return ReaderStep::Other;
         };
         let (start, opcode) = (self.next + HEAD, rest[0]);
         self.next = start + length;
@@ -551,7 +551,7 @@ impl<R: Read> RecordingReader<R> {
             self.work += length as u64;
         }
         if opcode == op::MESSAGE && self.is_damaged {
-            return Step::Other;
+            return ReaderStep::Other;
         }
         if opcode == op::MESSAGE {
             let header = match record::parse(opcode, &self.chunk[start..self.next]) {
@@ -559,12 +559,12 @@ impl<R: Read> RecordingReader<R> {
                 _ => None,
             };
             return match header.filter(|(header, _)| self.channels.contains_key(&header.channel_id)) {
-                Some((header, data)) => Step::Message(header, self.next - data..self.next),
+                Some((header, data)) => ReaderStep::Message(header, self.next - data..self.next),
                 None => {
                     let why =
                         if header.is_some() { "a message of an undefined channel" } else { "a message without times" };
                     self.unreadable.add(at, (length + HEAD) as u64, why);
-                    Step::Other
+                    ReaderStep::Other
                 }
             };
         }
@@ -578,7 +578,7 @@ impl<R: Read> RecordingReader<R> {
             }
             self.chunk = chunk;
         }
-        Step::Other
+        ReaderStep::Other
     }
 }
 

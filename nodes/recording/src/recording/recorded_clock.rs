@@ -10,13 +10,13 @@ const STEP: i128 = STEP_BACK as i128;
 /// Each stream is compared with its own times. A stream that is always recorded late is therefore not taken for a step of the clock.
 #[derive(Debug, Default)]
 pub(crate) struct RecordedClock {
-    streams: BTreeMap<u16, Stream>,
+    streams: BTreeMap<u16, StreamClock>,
     /// What the latest step adds to the times after it, ns.
     pub(crate) shift: i128,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Stream {
+struct StreamClock {
     shift: i128,
     /// The latest time, continuous.
     latest: i128,
@@ -41,7 +41,7 @@ impl RecordedClock {
     pub(crate) fn place(&mut self, stream: u16, time: u64, reference: Option<i128>, other: Option<i128>) -> Continuous {
         let time = i128::from(time);
         let lag_with = |shift: i128| reference.map_or(0, |reference| reference - (time + shift));
-        let new = Stream { shift: self.shift, latest: i128::MIN, lag: lag_with(self.shift) };
+        let new = StreamClock { shift: self.shift, latest: i128::MIN, lag: lag_with(self.shift) };
         let seen = self.streams.entry(stream).or_insert(new);
         // A step that other streams have met concerns this one if it then keeps its distance.
         let known = [Some(seen.shift), Some(self.shift), other].into_iter().flatten();

@@ -69,7 +69,7 @@ impl TopicPorts<'_> {
 
 /// What the survey knows of a port.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct SurveyedPort {
     pub(crate) topic: String,
     pub(crate) schema: String,
     pub(crate) spec: Option<PortSpec>,
@@ -87,7 +87,7 @@ pub(crate) struct Seen {
 /// What a survey found.
 #[derive(Debug)]
 pub(crate) struct Survey {
-    pub(crate) ports: Vec<Seen>,
+    pub(crate) ports: Vec<SurveyedPort>,
     /// All topics with their schemas.
     pub(crate) topics: BTreeMap<String, String>,
     /// Those that have had messages.
@@ -105,7 +105,7 @@ pub(crate) fn topic_of<R: std::io::Read>(reader: &RecordingReader<R>, number: u1
 
 /// Reads the first part of a file: what the messages of each port are.
 pub(crate) fn survey(reader: &mut FileReader, ports: &TopicPorts<'_>) -> std::io::Result<Survey> {
-    let mut seen: Vec<Seen> = ports.names.iter().map(|_| Seen::default()).collect();
+    let mut seen: Vec<SurveyedPort> = ports.names.iter().map(|_| SurveyedPort::default()).collect();
     let mut topics: BTreeMap<u16, Option<(usize, Topic)>> = BTreeMap::new();
     let mut is_whole = true;
     loop {

@@ -1,7 +1,7 @@
 //! The messages of a topic as tensors.
 
 use super::decoded::{Decoded, Elements, MAX_COLUMNS, point_columns};
-use super::proto::{self, Value};
+use super::proto::{self, ProtoValue};
 use super::reader::Schema;
 use super::schema::mismatch;
 use super::{CONTENT, DTYPE, NAMES, ORIENTATION, SHAPE, UNITS, ros};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// How the messages of a topic are read.
 #[derive(Debug, Clone, PartialEq)]
-enum Form {
+enum TopicForm {
     /// A message of `foxglove.*`.
     Foxglove(Foxglove),
     /// A message of `limen.*`; with the recorded type of the elements.
@@ -37,7 +37,7 @@ pub(crate) struct Topic {
     pub(crate) name: String,
     /// The name of its schema, or the encoding of its messages.
     pub(crate) schema: String,
-    form: Form,
+    form: TopicForm,
     content: Content,
     /// What a recording of limen says about its tensors.
     recorded: Option<PortSpec>,
@@ -103,34 +103,34 @@ impl Topic {
         let known = metadata.get(DTYPE).and_then(|name| dtype(name));
         let form = match encoding {
             "protobuf" => match schema {
-                "foxglove.RawImage" => Form::Foxglove(Foxglove::RawImage),
-                "foxglove.CompressedImage" => Form::Foxglove(Foxglove::CompressedImage),
-                "foxglove.PointCloud" => Form::Foxglove(Foxglove::PointCloud),
+                "foxglove.RawImage" => TopicForm::Foxglove(Foxglove::RawImage),
+                "foxglove.CompressedImage" => TopicForm::Foxglove(Foxglove::CompressedImage),
+                "foxglove.PointCloud" => TopicForm::Foxglove(Foxglove::PointCloud),
                 // Boxes of other programs are only lines and texts.
-                "foxglove.ImageAnnotations" if known.is_some() => Form::Foxglove(Foxglove::ImageAnnotations),
-                "foxglove.PoseInFrame" => Form::Foxglove(Foxglove::PoseInFrame),
-                "foxglove.LocationFix" => Form::Foxglove(Foxglove::LocationFix),
-                _ if schema.starts_with("limen.") && known.is_some() => Form::Own(known),
-                _ => Form::Bytes,
+                "foxglove.ImageAnnotations" if known.is_some() => TopicForm::Foxglove(Foxglove::ImageAnnotations),
+                "foxglove.PoseInFrame" => TopicForm::Foxglove(Foxglove::PoseInFrame),
+                "foxglove.LocationFix" => TopicForm::Foxglove(Foxglove::LocationFix),
+                _ if schema.starts_with("limen.") && known.is_some() => TopicForm::Own(known),
+                _ => TopicForm::Bytes,
             },
-            "cdr" if ros::is_known(schema) => Form::Ros(schema.into(), known),
-            _ => Form::Bytes,
+            "cdr" if ros::is_known(schema) => TopicForm::Ros(schema.into(), known),
+            _ => TopicForm::Bytes,
         };
         let content = match (metadata.get(CONTENT).map(String::as_str), &form) {
             (Some("text"), _) => Content::Text,
             (Some("bytes"), _) => Content::Bytes,
             (Some(_), _) => Content::Numbers,
-            (None, Form::Ros(schema, _)) if ros::is_text(schema) => Content::Text,
-            (None, Form::Ros(schema, _)) if schema == "sensor_msgs/msg/CompressedImage" => Content::Bytes,
-            (None, Form::Foxglove(Foxglove::CompressedImage)) => Content::Bytes,
-            (None, Form::Bytes) if encoding == "json" => Content::Text,
-            (None, Form::Bytes) => Content::Bytes,
+            (None, TopicForm::Ros(schema, _)) if ros::is_text(schema) => Content::Text,
+            (None, TopicForm::Ros(schema, _)) if schema == "sensor_msgs/msg/CompressedImage" => Content::Bytes,
+            (None, TopicForm::Foxglove(Foxglove::CompressedImage)) => Content::Bytes,
+            (None, TopicForm::Bytes) if encoding == "json" => Content::Text,
+            (None, TopicForm::Bytes) => Content::Bytes,
             (None, _) => Content::Numbers,
         };
         let schema = if schema.is_empty() { format!("without a schema, in {encoding}") } else { schema.to_string() };
         let mut topic = Topic { name: name.into(), schema, form, content, recorded: None, mismatch: None };
         let recorded = known.zip(metadata.get(SHAPE).and_then(|shape| dims(shape)));
-        if topic.form != Form::Bytes {
+        if topic.form != TopicForm::Bytes {
             topic.mismatch = definition.and_then(|of| mismatch(&of.name, &of.encoding, &of.data));
             let labels = labels(metadata);
             let orientation = metadata.get(ORIENTATION).map(|at| at.parse());
@@ -148,15 +148,15 @@ impl Topic {
 
     /// Whether its messages are read only as bytes, because their schema is not known.
     pub(crate) fn is_unknown(&self) -> bool {
-        self.form == Form::Bytes && self.content != Content::Text
+        self.form == TopicForm::Bytes && self.content != Content::Text
     }
 
     /// Adds content and layout to a spec.
     fn finished(&self, spec: PortSpec) -> PortSpec {
         let spec = spec.with_content(self.content);
         let is_image = match &self.form {
-            Form::Foxglove(Foxglove::RawImage) => true,
-            Form::Ros(schema, _) => schema == "sensor_msgs/msg/Image",
+            TopicForm::Foxglove(Foxglove::RawImage) => true,
+            TopicForm::Ros(schema, _) => schema == "sensor_msgs/msg/Image",
             _ => false,
         };
         if is_image && spec.shape.len() == 3 { spec.with_layout(Layout::Hwc) } else { spec }
@@ -198,10 +198,10 @@ impl Topic {
             return Err(mismatch.clone());
         }
         let decoded = match &self.form {
-            Form::Foxglove(form) => foxglove(*form, data, self.recorded.as_ref()),
-            Form::Own(dtype) => own(data, dtype.unwrap_or(DType::F32), self.recorded.as_ref()),
-            Form::Ros(schema, dtype) => ros::decode(schema, data, *dtype),
-            Form::Bytes => Ok(Decoded::new(None, DType::U8, &[data.len()], Elements::Plain(data)).varying()),
+            TopicForm::Foxglove(form) => foxglove(*form, data, self.recorded.as_ref()),
+            TopicForm::Own(dtype) => own(data, dtype.unwrap_or(DType::F32), self.recorded.as_ref()),
+            TopicForm::Ros(schema, dtype) => ros::decode(schema, data, *dtype),
+            TopicForm::Bytes => Ok(Decoded::new(None, DType::U8, &[data.len()], Elements::Plain(data)).varying()),
         }?;
         // A grey image may have been recorded with a dim of its only channel.
         let decoded = match &self.recorded {
@@ -367,8 +367,8 @@ fn own<'a>(data: &'a [u8], dtype: DType, recorded: Option<&PortSpec>) -> Result<
     }
     let is_scalar = recorded.is_some_and(|spec| spec.shape.is_empty());
     // Zeros and empty arrays may be left out.
-    let values = values.unwrap_or(if is_scalar { Value::Varint(0) } else { Value::Bytes(&[]) });
-    let Value::Bytes(bytes) = values else {
+    let values = values.unwrap_or(if is_scalar { ProtoValue::Varint(0) } else { ProtoValue::Bytes(&[]) });
+    let ProtoValue::Bytes(bytes) = values else {
         let bits = values.number().unwrap_or(0);
         let bits = match dtype {
             DType::F16 => half::f16::from_f32(f32::from_bits(bits as u32)).to_bits().into(),

@@ -26,12 +26,12 @@ pub(super) fn check_total(unpacked: u64, file: u64) -> Result<(), String> {
     Ok(())
 }
 
-type Bytes = Cursor<Vec<u8>>;
+type ByteCursor = Cursor<Vec<u8>>;
 
 enum Decoder {
-    Plain(Bytes),
-    Lz4(Box<FrameDecoder<Bytes>>),
-    Zstd(Box<ZstdDecoder>, Bytes),
+    Plain(ByteCursor),
+    Lz4(Box<FrameDecoder<ByteCursor>>),
+    Zstd(Box<ZstdDecoder>, ByteCursor),
 }
 
 /// A chunk whose records are being unpacked.

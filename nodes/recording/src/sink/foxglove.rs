@@ -6,7 +6,7 @@ use crate::stream::web_socket::{CONNECTION_MEMORY, Client, Incoming, Rules, Serv
 use data_encoding::BASE64;
 use limen::node::{
     Building, Connected, Cost, DiscardCounter, EdgeStats, Metrics, Node, NodeError, NodeStats, OneOf, PathStats,
-    Picked, PlanErrors, Planning, Ports, Progress, RunStats, Sink, Statistics, Window,
+    Picked, PlanErrors, Planning, Ports, Progress, RunStats, Sink, Statistics, StatisticsWindow,
 };
 use limen::unit::Bytes;
 use limen::{Clock, Tensor, Time};
@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// messages in the buffers of connections, and `undelivered` those that were still there when a connection ended. Clients can change
 /// nothing.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct FoxgloveConfig {
     /// The address to listen on; `8765`, a port that other machines cannot reach, by default.
     #[serde(default = "listen")]
     pub listen: Address,
@@ -92,8 +92,8 @@ const WARNING: u8 = 1;
 type Subscriptions = HashMap<u64, u32>;
 
 /// The schema of statistics: its name and the names of the numbers.
-type Shape = (&'static str, &'static [&'static str]);
-const NODE: Shape = (
+type StatisticsSchema = (&'static str, &'static [&'static str]);
+const NODE: StatisticsSchema = (
     "limen.NodeStatistics",
     &[
         "done",
@@ -109,8 +109,9 @@ const NODE: Shape = (
         "compute_count",
     ],
 );
-const PATH: Shape = ("limen.PathStatistics", &["p50_us", "p99_us", "max_us", "count", "judged", "missed", "silent_s"]);
-const EDGE: Shape =
+const PATH: StatisticsSchema =
+    ("limen.PathStatistics", &["p50_us", "p99_us", "max_us", "count", "judged", "missed", "silent_s"]);
+const EDGE: StatisticsSchema =
     ("limen.EdgeStatistics", &["depth", "peak_depth", "capacity", "lost", "starves_s", "messages", "highest"]);
 
 /// A topic of the statistics.
@@ -119,7 +120,7 @@ struct Figures {
     /// Its channel.
     id: u64,
     topic: String,
-    shape: Shape,
+    shape: StatisticsSchema,
     /// What was last read.
     message: Value,
 }
@@ -150,7 +151,7 @@ pub struct Foxglove {
     undelivered: DiscardCounter,
 }
 
-impl Config {
+impl FoxgloveConfig {
     fn inputs(&self) -> InputTopics<'_> {
         InputTopics { topics: &self.topics, schemas: self.schemas }
     }
@@ -222,7 +223,7 @@ fn micros(ns: u64) -> Value {
 }
 
 /// The figures of a window, with a prefix for their names.
-fn of_window(prefix: &str, window: &Window, to: &mut Map<String, Value>) {
+fn of_window(prefix: &str, window: &StatisticsWindow, to: &mut Map<String, Value>) {
     let percentiles = [("p50_us", window.p50), ("p99_us", window.p99), ("max_us", window.max)];
     to.extend(percentiles.into_iter().filter_map(|(name, ns)| Some((format!("{prefix}{name}"), micros(ns?)))));
     to.insert(format!("{prefix}count"), window.count.into());
@@ -268,7 +269,7 @@ fn of_edge(edge: &EdgeStats) -> Value {
 }
 
 /// Every topic of the statistics with its message.
-fn topics(stats: &RunStats) -> impl Iterator<Item = (String, Shape, Value)> {
+fn topics(stats: &RunStats) -> impl Iterator<Item = (String, StatisticsSchema, Value)> {
     let node = |node: &NodeStats| (format!("/limen/nodes/{}", node.node), NODE, of_node(node));
     let path = |path: &PathStats| (format!("/limen/paths/{}/{}", path.from, path.to), PATH, of_path(path));
     let edge = |edge: &EdgeStats| (format!("/limen/edges/{}/{}", edge.from, edge.to), EDGE, of_edge(edge));
@@ -278,7 +279,7 @@ fn topics(stats: &RunStats) -> impl Iterator<Item = (String, Shape, Value)> {
 /// What a client may ask for; everything else is for other kinds of servers.
 #[derive(Deserialize)]
 #[serde(tag = "op", rename_all = "camelCase")]
-enum Request {
+enum ClientRequest {
     Subscribe {
         subscriptions: Vec<Subscription>,
     },
@@ -298,12 +299,12 @@ struct Subscription {
 /// Answers a client.
 fn answer(client: &mut Client<Subscriptions>, text: &str, channels: u64) {
     match serde_json::from_str(text) {
-        Ok(Request::Subscribe { subscriptions }) => {
+        Ok(ClientRequest::Subscribe { subscriptions }) => {
             // Bounded by the number of channels.
             let known = subscriptions.iter().filter(|asked| (1..=channels).contains(&asked.channel_id));
             client.data.extend(known.map(|asked| (asked.channel_id, asked.id)));
         }
-        Ok(Request::Unsubscribe { subscription_ids }) => {
+        Ok(ClientRequest::Unsubscribe { subscription_ids }) => {
             let ids: HashSet<u32> = subscription_ids.into_iter().collect();
             client.data.retain(|_, id| !ids.contains(id));
         }
@@ -398,9 +399,9 @@ impl Foxglove {
 }
 
 impl Node for Foxglove {
-    type Config = Config;
+    type Config = FoxgloveConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &FoxgloveConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let largest = config.check(given, &mut errors);
         let mut ports = Ports::new().cost(Cost::Medium);
@@ -418,7 +419,7 @@ impl Node for Foxglove {
         errors.into_result(ports.note(format!("Foxglove: open ws://{}", config.listen)))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: FoxgloveConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let channels = config.inputs().channels(cx)?;
         let largest = cx.inputs().iter().filter_map(|(name, spec)| Some(config.inputs().largest(name, spec.as_ref()?)));
         let backlog = config.backlog(largest.max().unwrap_or(0).saturating_add(BESIDES));
@@ -515,7 +516,7 @@ mod tests {
     /// A viewer plots only numbers that the schema names.
     #[test]
     fn statistics_have_what_their_schemas_name() {
-        let window = Window::default();
+        let window = StatisticsWindow::default();
         let mut path = PathStats::default();
         (path.latency, path.deadline, path.judged, path.missed) = (window, Some(5_000_000), 9, 3);
         path.silent = Some(std::time::Duration::from_secs(4));

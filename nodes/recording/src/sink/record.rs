@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 /// and counted (`unwritten`, or `disk_full`), and with `on_error: skip`, or while the disk is full, a new file is tried once a second. Without `capacity`, an input holds messages
 /// of up to 64 MiB, at most 4096.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct RecordConfig {
     /// The file, such as `out/drive.mcap`, relative to the graph's folder or to that given with `--out`. The last folder of the path is
     /// created.
     pub path: String,
@@ -71,14 +71,14 @@ const SMALLEST_FILE: u64 = 1 << 20;
 
 /// The node.
 #[derive(Debug)]
-pub struct Record {
+pub struct RecordNode {
     writer: RecordingWriter,
     clock: Clock,
     /// What to add to a time of the run for that of the wall clock.
     offset: u64,
 }
 
-impl Config {
+impl RecordConfig {
     fn inputs(&self) -> InputTopics<'_> {
         InputTopics { topics: &self.topics, schemas: self.schemas }
     }
@@ -96,10 +96,10 @@ impl Config {
     }
 }
 
-impl Node for Record {
-    type Config = Config;
+impl Node for RecordNode {
+    type Config = RecordConfig;
 
-    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &RecordConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         config.check(given, &mut errors);
         let mut ports = Ports::new().cost(Cost::Medium).buffers(BUFFERED);
@@ -134,7 +134,7 @@ impl Node for Record {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: RecordConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let channels = config.inputs().channels(cx)?;
         let metadata = BTreeMap::from([
             ("run".to_string(), cx.run_id().to_string()),
@@ -146,7 +146,7 @@ impl Node for Record {
         let (folders, now) = (cx.folders(), cx.now().0);
         let mut writer = RecordingWriter::new(folders, &config.path, must_be_new, rotation, channels, metadata, now)?;
         writer.full = FullDisk::new(config.on_full, cx);
-        Ok(Record { writer, offset: cx.wall_offset(), clock: cx.clock() })
+        Ok(RecordNode { writer, offset: cx.wall_offset(), clock: cx.clock() })
     }
 
     fn metrics(&self, to: &mut Metrics) {
@@ -162,7 +162,7 @@ impl Node for Record {
     }
 }
 
-impl Sink for Record {
+impl Sink for RecordNode {
     type In = OneOf<Tensor>;
     const WAITS: bool = true;
 

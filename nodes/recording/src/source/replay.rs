@@ -39,7 +39,7 @@ use std::time::Duration;
 /// Where a topic's time goes back by more than a second, the clock was set back. Its messages go on at their usual distance, a new segment
 /// begins, and an event tells it (`stepped_back`). A topic that is always recorded late stays late.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct ReplayConfig {
     /// The file, relative to the graph's folder.
     pub path: String,
     /// The topics of ports whose names do not say it: `{ image: /camera/image_raw }`.
@@ -89,7 +89,7 @@ const READ_AT_ONCE: u64 = 4 << 20;
 
 /// What reading came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Read {
+enum ReplayRead {
     /// A message is ready.
     Message,
     /// There may be more.
@@ -99,7 +99,7 @@ enum Read {
 
 /// A message that is read and not sent.
 #[derive(Debug, Clone, Copy)]
-struct Ahead {
+struct MessageAhead {
     port: usize,
     channel: u16,
     seq: u64,
@@ -123,7 +123,7 @@ struct Lost {
 /// The node.
 #[derive(Debug)]
 pub struct Replay {
-    config: Config,
+    config: ReplayConfig,
     path: PathBuf,
     folders: Folders,
     reader: FileReader,
@@ -144,7 +144,7 @@ pub struct Replay {
     latest_due: u64,
     /// By port: the last sequence number sent, and what to add to those of this pass.
     seqs: Vec<(Option<u64>, u64)>,
-    ahead: Option<Ahead>,
+    ahead: Option<MessageAhead>,
     lost: Lost,
     steps: ClockSteps,
     unreadable: Unreadable,
@@ -153,7 +153,7 @@ pub struct Replay {
 
 impl Replay {
     /// Reads up to the next message that can be sent, at most so far that other nodes of the worker need not wait for long.
-    fn read_ahead(&mut self) -> Result<Read, NodeError> {
+    fn read_ahead(&mut self) -> Result<ReplayRead, NodeError> {
         let until = self.reader.work() + READ_AT_ONCE;
         loop {
             let read = self.reader.read_on(until);
@@ -164,8 +164,8 @@ impl Replay {
             self.lost.unreadable.lose(found.places.saturating_sub(counted), why);
             let header = match read.map_err(|error| NodeError::file(&self.path, error))? {
                 Progress::Message(header) => header,
-                Progress::NotYet => return Ok(Read::NotYet),
-                Progress::End => return Ok(Read::End),
+                Progress::NotYet => return Ok(ReplayRead::NotYet),
+                Progress::End => return Ok(ReplayRead::End),
             };
             let number = header.channel_id;
             if !self.topics.contains_key(&number) {
@@ -215,12 +215,12 @@ impl Replay {
                 header.log_time,
                 stamp.unwrap_or(header.log_time),
             ));
-            return Ok(Read::Message);
+            return Ok(ReplayRead::Message);
         }
     }
 
     /// Places a message in time and in the sequence of its port.
-    fn place(&mut self, port: usize, channel: u16, sequence: u32, counts: bool, log: u64, stamp: u64) -> Ahead {
+    fn place(&mut self, port: usize, channel: u16, sequence: u32, counts: bool, log: u64, stamp: u64) -> MessageAhead {
         let logged = self.logs.place(channel, log, self.latest, None);
         let stamped = self.stamps.place(channel, stamp, Some(logged.time), Some(self.logs.shift));
         // A step of both is one: stamps follow the log.
@@ -255,7 +255,7 @@ impl Replay {
             last => last.map_or(0, |last| last + 1),
         };
         *last = Some(seq);
-        Ahead { port, channel, seq, due, origin, begins_segment: step.is_some() }
+        MessageAhead { port, channel, seq, due, origin, begins_segment: step.is_some() }
     }
 
     /// Begins the next pass. Returns whether there is one.
@@ -280,7 +280,7 @@ impl Replay {
         Ok(true)
     }
 
-    fn send(&mut self, ahead: Ahead, start: Time, out: &mut Emit<Many<Tensor>>) -> Result<(), NodeError> {
+    fn send(&mut self, ahead: MessageAhead, start: Time, out: &mut Emit<Many<Tensor>>) -> Result<(), NodeError> {
         let origin = (i128::from(start.0) + ahead.origin).clamp(1, i128::from(Time::NEVER.0 - 1)) as u64;
         let mut header = out.header(Time(origin));
         header.seq = ahead.seq;
@@ -301,9 +301,9 @@ impl Replay {
 }
 
 impl Node for Replay {
-    type Config = Config;
+    type Config = ReplayConfig;
 
-    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &ReplayConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
             errors.at("repeat", "`repeat` must be at least 1, got 0").help("write 1 or more");
@@ -399,7 +399,7 @@ impl Node for Replay {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: ReplayConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let (path, reader) =
             open(&config.path, cx.folders()).map_err(|(message, _)| NodeError::input(&*config.path, message))?;
         let mut ports = Vec::new();
@@ -473,9 +473,9 @@ impl Source for Replay {
         if self.ahead.is_none() {
             let read = self.read_ahead();
             let again = match read {
-                Ok(Read::Message) => Ok(true),
-                Ok(Read::NotYet) => return Ok(Next::More),
-                Ok(Read::End) => self.rewind(),
+                Ok(ReplayRead::Message) => Ok(true),
+                Ok(ReplayRead::NotYet) => return Ok(Next::More),
+                Ok(ReplayRead::End) => self.rewind(),
                 Err(error) => Err(error),
             };
             self.is_done = !matches!(again, Ok(true));

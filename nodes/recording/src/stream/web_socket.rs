@@ -80,7 +80,7 @@ impl Callback for Check {
 
 /// The socket of a connection, and how the library last used it.
 #[derive(Debug)]
-struct Socket {
+struct ConnectionSocket {
     watched: Watched<TcpStream>,
     /// Bytes that may still be read in this turn.
     budget: Cell<usize>,
@@ -93,9 +93,9 @@ struct Socket {
 
 /// The stream of a connection, shared with what waits for it.
 #[derive(Debug)]
-struct Stream(Rc<Socket>);
+struct ConnectionStream(Rc<ConnectionSocket>);
 
-impl Stream {
+impl ConnectionStream {
     /// Notes what would have blocked.
     fn noted<T>(&self, result: io::Result<T>, interest: Interest) -> io::Result<T> {
         if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
@@ -105,7 +105,7 @@ impl Stream {
     }
 }
 
-impl Read for Stream {
+impl Read for ConnectionStream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         // A client that sends without end would keep the library reading: what is over comes in the next turn.
         let most = bytes.len().min(self.0.budget.get());
@@ -118,7 +118,7 @@ impl Read for Stream {
     }
 }
 
-impl Write for Stream {
+impl Write for ConnectionStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.noted((&*self.0.watched).write(bytes), Interest::Write)?;
         self.0.took.set(self.0.clock.now());
@@ -131,10 +131,10 @@ impl Write for Stream {
 }
 
 #[derive(Debug)]
-enum State {
+enum ConnectionState {
     /// Until a time.
-    Handshake(Box<MidHandshake<ServerHandshake<Stream, Check>>>, Time),
-    Open(Box<WebSocket<Stream>>),
+    Handshake(Box<MidHandshake<ServerHandshake<ConnectionStream, Check>>>, Time),
+    Open(Box<WebSocket<ConnectionStream>>),
     Closed,
 }
 
@@ -160,8 +160,8 @@ pub(crate) enum Incoming<'a> {
 #[derive(Debug)]
 pub(crate) struct Client<T> {
     pub(crate) data: T,
-    socket: Rc<Socket>,
-    state: State,
+    socket: Rc<ConnectionSocket>,
+    state: ConnectionState,
     is_pending: bool,
     was_open: bool,
     /// Whether it has sent a message, and when it connected.
@@ -176,7 +176,7 @@ pub(crate) struct Client<T> {
 impl<T> Client<T> {
     /// Whether messages can be sent.
     pub(crate) fn is_open(&self) -> bool {
-        matches!(self.state, State::Open(_))
+        matches!(self.state, ConnectionState::Open(_))
     }
 
     /// Whether part of a message is still to be written.
@@ -188,12 +188,12 @@ impl<T> Client<T> {
     /// nothing, then those that take nothing; among these the ones that do so for longest.
     fn gives_way(&self, now: Time) -> Option<(u8, Time)> {
         match self.state {
-            State::Closed | State::Handshake(..) => Some((0, self.since)),
-            State::Open(_) if !self.has_asked => Some((1, self.since)),
-            State::Open(_) if self.is_pending && self.socket.took.get() + STALLED <= now => {
+            ConnectionState::Closed | ConnectionState::Handshake(..) => Some((0, self.since)),
+            ConnectionState::Open(_) if !self.has_asked => Some((1, self.since)),
+            ConnectionState::Open(_) if self.is_pending && self.socket.took.get() + STALLED <= now => {
                 Some((2, self.socket.took.get()))
             }
-            State::Open(_) => None,
+            ConnectionState::Open(_) => None,
         }
     }
 
@@ -211,7 +211,7 @@ impl<T> Client<T> {
             }
             Err(Error::WriteBufferFull(_)) => Taken::Full,
             Err(_) => {
-                self.state = State::Closed;
+                self.state = ConnectionState::Closed;
                 Taken::Closed
             }
         };
@@ -220,7 +220,7 @@ impl<T> Client<T> {
     }
 
     fn write(&mut self, message: Message) -> Taken {
-        let State::Open(socket) = &mut self.state else { return Taken::Closed };
+        let ConnectionState::Open(socket) = &mut self.state else { return Taken::Closed };
         let result = socket.write(message);
         self.written(result)
     }
@@ -235,20 +235,20 @@ impl<T> Client<T> {
     /// Sends a text without which the client would go on with wrong assumptions: if there is no room, the connection is closed.
     pub(crate) fn tell(&mut self, text: String) {
         if self.write(Message::text(text)) == Taken::Full {
-            self.state = State::Closed;
+            self.state = ConnectionState::Closed;
         }
     }
 
     /// Begins to close the connection, after what is pending.
     pub(crate) fn close(&mut self) {
-        if let State::Open(socket) = &mut self.state {
+        if let ConnectionState::Open(socket) = &mut self.state {
             let result = socket.close(None);
             self.written(result);
         }
     }
 
     fn flush(&mut self) {
-        if let (true, State::Open(socket)) = (self.is_pending, &mut self.state) {
+        if let (true, ConnectionState::Open(socket)) = (self.is_pending, &mut self.state) {
             let result = socket.flush();
             self.written(result);
         }
@@ -256,19 +256,20 @@ impl<T> Client<T> {
 
     /// Goes on with the handshake. Returns whether the connection is open now.
     fn shake(&mut self, now: Time) -> bool {
-        let State::Handshake(handshake, until) = std::mem::replace(&mut self.state, State::Closed) else {
+        let ConnectionState::Handshake(handshake, until) = std::mem::replace(&mut self.state, ConnectionState::Closed)
+        else {
             return false;
         };
         match handshake.handshake() {
             Ok(socket) => {
                 self.socket.watched.set_interest(Interest::Read);
-                self.state = State::Open(Box::new(socket));
+                self.state = ConnectionState::Open(Box::new(socket));
                 true
             }
             Err(HandshakeError::Interrupted(handshake)) if now < until => {
                 // Only for what it lacks: an idle socket can always be written.
                 self.socket.watched.set_interest(self.socket.blocked.get());
-                self.state = State::Handshake(Box::new(handshake), until);
+                self.state = ConnectionState::Handshake(Box::new(handshake), until);
                 false
             }
             Err(_) => false,
@@ -277,12 +278,12 @@ impl<T> Client<T> {
 
     /// Returns the next message; `None` if there is none yet, or the connection has ended.
     fn read(&mut self) -> Option<Message> {
-        let State::Open(socket) = &mut self.state else { return None };
+        let ConnectionState::Open(socket) = &mut self.state else { return None };
         match socket.read() {
             Ok(message) => Some(message),
             Err(Error::Io(error)) if error.kind() == ErrorKind::WouldBlock => None,
             Err(_) => {
-                self.state = State::Closed;
+                self.state = ConnectionState::Closed;
                 None
             }
         }
@@ -291,7 +292,7 @@ impl<T> Client<T> {
 
 /// Counts of connections so far.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct LinkCounts {
     pub(crate) connections: u64,
     pub(crate) disconnects: u64,
     /// Connections that came when there was no place, whose handshake failed, or that gave their place away before it ended.
@@ -310,7 +311,7 @@ pub(crate) struct Server<T> {
     clock: Clock,
     descriptors: Descriptors,
     pub(crate) clients: Vec<Client<T>>,
-    pub(crate) counts: Counts,
+    pub(crate) counts: LinkCounts,
 }
 
 impl<T: Default> Server<T> {
@@ -340,7 +341,7 @@ impl<T: Default> Server<T> {
             clock,
             descriptors,
             clients: Vec::with_capacity(most),
-            counts: Counts::default(),
+            counts: LinkCounts::default(),
         })
     }
 
@@ -351,7 +352,7 @@ impl<T: Default> Server<T> {
         // Bounded: further connections wait for the next call.
         for _ in 0..=self.most {
             let is_full = self.clients.len() >= self.most;
-            let is_new = |client: &Client<T>| client.has_more && matches!(client.state, State::Handshake(..));
+            let is_new = |client: &Client<T>| client.has_more && matches!(client.state, ConnectionState::Handshake(..));
             if is_full && self.clients.iter().any(is_new) {
                 // Its request may have arrived, so that it is no silent one.
                 return;
@@ -360,7 +361,7 @@ impl<T: Default> Server<T> {
             if is_full {
                 let ranks = self.clients.iter_mut().filter_map(|client| Some((client.gives_way(now)?, client)));
                 if let Some((_, client)) = ranks.min_by_key(|(rank, _)| *rank) {
-                    client.state = State::Closed;
+                    client.state = ConnectionState::Closed;
                     self.remove_closed();
                 }
             }
@@ -373,7 +374,7 @@ impl<T: Default> Server<T> {
                 self.counts.refused += 1;
                 continue;
             };
-            let socket = Rc::new(Socket {
+            let socket = Rc::new(ConnectionSocket {
                 watched,
                 budget: Cell::new(0),
                 blocked: Cell::new(Interest::Read),
@@ -381,11 +382,11 @@ impl<T: Default> Server<T> {
                 clock: self.clock.clone(),
             });
             let check = Check(self.rules.clone());
-            let handshake = ServerHandshake::start(Stream(socket.clone()), check, Some(self.config));
+            let handshake = ServerHandshake::start(ConnectionStream(socket.clone()), check, Some(self.config));
             self.clients.push(Client {
                 data: T::default(),
                 socket,
-                state: State::Handshake(Box::new(handshake), now + HANDSHAKE),
+                state: ConnectionState::Handshake(Box::new(handshake), now + HANDSHAKE),
                 is_pending: false,
                 was_open: false,
                 has_asked: false,
@@ -400,13 +401,13 @@ impl<T: Default> Server<T> {
     pub(crate) fn poll(&mut self, mut on: impl FnMut(&mut Client<T>, Incoming<'_>)) {
         let now = self.clock.now();
         for client in &mut self.clients {
-            let is_late = matches!(client.state, State::Handshake(_, until) if until <= now);
+            let is_late = matches!(client.state, ConnectionState::Handshake(_, until) if until <= now);
             if !(client.socket.watched.is_ready() || client.has_more || is_late) {
                 continue;
             }
             client.has_more = false;
             client.socket.budget.set(INCOMING_BYTES);
-            if matches!(client.state, State::Handshake(..)) {
+            if matches!(client.state, ConnectionState::Handshake(..)) {
                 if !client.shake(now) {
                     continue;
                 }
@@ -446,7 +447,7 @@ impl<T: Default> Server<T> {
     fn remove_closed(&mut self) {
         let counts = &mut self.counts;
         self.clients.retain(|client| {
-            if !matches!(client.state, State::Closed) {
+            if !matches!(client.state, ConnectionState::Closed) {
                 return true;
             }
             let count = if client.was_open { &mut counts.disconnects } else { &mut counts.refused };
@@ -473,9 +474,9 @@ impl<T: Default> Server<T> {
         for client in &self.clients {
             match client.state {
                 _ if client.has_more => return Time::ZERO,
-                State::Handshake(_, until) => next = next.min(until),
-                State::Closed => return Time::ZERO,
-                State::Open(_) => {}
+                ConnectionState::Handshake(_, until) => next = next.min(until),
+                ConnectionState::Closed => return Time::ZERO,
+                ConnectionState::Open(_) => {}
             }
         }
         next

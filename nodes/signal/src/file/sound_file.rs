@@ -12,7 +12,7 @@ use std::fmt;
 use std::io::{self, BufReader, Read, Seek as _, SeekFrom};
 use std::path::PathBuf;
 
-pub(crate) use sound::{Format, Sound};
+pub(crate) use sound::{Sound, SoundFormat};
 use wave::{Coding, Wave};
 
 /// Most channels of a file.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// How the samples of a frame are weighted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Window {
+pub enum WindowFunction {
     /// The Hann window (periodic).
     #[default]
     Hann,
@@ -33,7 +33,7 @@ pub(crate) struct Frames {
     pub(crate) length: usize,
     /// Samples from the beginning of a frame to that of the next.
     pub(crate) hop: usize,
-    pub(crate) window: Window,
+    pub(crate) window: WindowFunction,
 }
 
 /// The most samples of a frame.
@@ -91,9 +91,9 @@ impl Spectrum {
         let weight = |at: usize| {
             let turn = (2.0 * PI * at as f64 / frames.length as f64).cos();
             match frames.window {
-                Window::Hann => 0.5 - 0.5 * turn,
-                Window::Hamming => 0.54 - 0.46 * turn,
-                Window::None => 1.0,
+                WindowFunction::Hann => 0.5 - 0.5 * turn,
+                WindowFunction::Hamming => 0.54 - 0.46 * turn,
+                WindowFunction::None => 1.0,
             }
         };
         let weights = (0..frames.length).map(|at| weight(at) as f32).collect();
@@ -187,9 +187,9 @@ mod tests {
     /// The spectra of all frames, each number by its definition.
     fn expected(samples: &[f32], frames: Frames) -> Vec<Complex<f64>> {
         let weight = |at: usize| match frames.window {
-            Window::None => 1.0,
-            Window::Hann => (PI * at as f64 / frames.length as f64).sin().powi(2),
-            Window::Hamming => 0.08 + 0.92 * (PI * at as f64 / frames.length as f64).sin().powi(2),
+            WindowFunction::None => 1.0,
+            WindowFunction::Hann => (PI * at as f64 / frames.length as f64).sin().powi(2),
+            WindowFunction::Hamming => 0.08 + 0.92 * (PI * at as f64 / frames.length as f64).sin().powi(2),
         };
         let mut found = Vec::new();
         for begin in (0..samples.len()).step_by(frames.hop).filter(|begin| begin + frames.length <= samples.len()) {
@@ -209,12 +209,12 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(4);
         let samples: Vec<f32> = (0..300).map(|_| random.f32() - 0.5).collect();
         for (length, hop, window) in [
-            (16, 4, Window::Hann),
-            (15, 7, Window::Hamming),
-            (16, 16, Window::None),
-            (8, 29, Window::Hann),
-            (2, 1, Window::None),
-            (299, 1, Window::Hann),
+            (16, 4, WindowFunction::Hann),
+            (15, 7, WindowFunction::Hamming),
+            (16, 16, WindowFunction::None),
+            (8, 29, WindowFunction::Hann),
+            (2, 1, WindowFunction::None),
+            (299, 1, WindowFunction::Hann),
         ] {
             let frames = Frames { length, hop, window };
             let expected = expected(&samples, frames);

@@ -17,7 +17,7 @@ use std::rc::Rc;
 ///
 /// The format limits a file to 4 GiB: a call that would exceed it fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct WavSinkConfig {
     /// The file, relative to the graph's folder or to that given with `--out`. The last folder of the path is created.
     pub path: String,
     /// Frames per second, such as `16kHz`.
@@ -35,9 +35,9 @@ const MAX_BYTES: u64 = u32::MAX as u64 - (64 << 10);
 
 /// The file, shared between the WAV writer and the node.
 #[derive(Clone, Debug)]
-struct Shared(Rc<RefCell<OutputFile>>);
+struct SharedFile(Rc<RefCell<OutputFile>>);
 
-impl Write for Shared {
+impl Write for SharedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.borrow_mut().push(bytes);
         Ok(bytes.len())
@@ -47,16 +47,16 @@ impl Write for Shared {
     }
 }
 
-impl Seek for Shared {
+impl Seek for SharedFile {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.0.borrow_mut().seek(to)
     }
 }
 
 /// The node.
-pub struct Wav {
+pub struct WavSink {
     // Dropped before the file, whose header it completes.
-    writer: WavWriter<Shared>,
+    writer: WavWriter<SharedFile>,
     file: Rc<RefCell<OutputFile>>,
     bytes: u64,
     frame_bytes: u64,
@@ -64,7 +64,7 @@ pub struct Wav {
     header: u64,
 }
 
-impl std::fmt::Debug for Wav {
+impl std::fmt::Debug for WavSink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?} with {} frames", self.file.borrow().path(), self.frames())
     }
@@ -86,7 +86,7 @@ fn sound(spec: &PortSpec, rate: Rate) -> Result<WavSpec, (String, &'static str)>
     Ok(WavSpec { channels, sample_rate: rate.0 as u32, bits_per_sample, sample_format })
 }
 
-impl Wav {
+impl WavSink {
     /// Brings the sizes in the header up to date with what is written, without seeking: unwritten samples stay pending at the
     /// end of the file.
     fn update_header(&self) -> Result<(), NodeError> {
@@ -116,10 +116,10 @@ impl Wav {
     }
 }
 
-impl Node for Wav {
-    type Config = Config;
+impl Node for WavSink {
+    type Config = WavSinkConfig;
 
-    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &WavSinkConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.exists == Exists::Append {
             errors
@@ -143,7 +143,7 @@ impl Node for Wav {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: WavSinkConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let given = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
         let given = given.ok_or_else(|| NodeError::input("in", "its shape is unknown during planning"))?;
         let spec = sound(given, config.sample_rate).map_err(|(message, _)| NodeError::input("in", message))?;
@@ -153,10 +153,10 @@ impl Node for Wav {
             config.exists,
             FullDisk::new(config.on_full, cx),
         )?));
-        let writer = WavWriter::new(Shared(file.clone()), spec).map_err(NodeError::other)?;
+        let writer = WavWriter::new(SharedFile(file.clone()), spec).map_err(NodeError::other)?;
         let header = file.borrow().buffered_bytes();
         let frame_bytes = u64::from(spec.channels) * u64::from(spec.bits_per_sample / 8);
-        Ok(Wav { writer, file, bytes: 0, frame_bytes, header })
+        Ok(WavSink { writer, file, bytes: 0, frame_bytes, header })
     }
 
     fn metrics(&self, to: &mut Metrics) {
@@ -165,7 +165,7 @@ impl Node for Wav {
     }
 }
 
-impl Sink for Wav {
+impl Sink for WavSink {
     type In = Tensor;
 
     fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
@@ -195,7 +195,7 @@ impl Sink for Wav {
     }
 }
 
-impl Drop for Wav {
+impl Drop for WavSink {
     fn drop(&mut self) {
         // The run was interrupted: the header counts only the samples that were written. An error can no longer be reported.
         let _ = self.flush();

@@ -1,6 +1,6 @@
 //! Sound from WAV files.
 
-use crate::file::sound_file::{Format, Sound};
+use crate::file::sound_file::{Sound, SoundFormat};
 use limen::Tensor;
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Next, Node, NodeError, PlanErrors, Planning, Ports, Source};
@@ -16,7 +16,7 @@ use serde::Deserialize;
 /// from RIFF, RF64 and BW64. From a truncated file the complete frames are sent, then one call fails. If the header has no length, as
 /// after a pipe, the samples end with the file.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct WavSourceConfig {
     /// The file, relative to the graph's folder.
     pub path: String,
     /// Frames per message; the last message of a pass may have fewer.
@@ -26,14 +26,14 @@ pub struct Config {
     pub sample_rate: Option<Rate>,
     /// The channels of a message; `all` by default.
     #[serde(default)]
-    pub channels: Channels,
+    pub channels: WavChannels,
     /// Frames of the message before that a message begins with, as some models for speech need; silence at the start of each
     /// pass; 0 by default.
     #[serde(default)]
     pub context: usize,
     /// What to do with the last frames when they do not fill a message; `send` by default.
     #[serde(default)]
-    pub tail: Tail,
+    pub tail: WavTail,
     /// `true` sends messages at the speed of playback, each when its first frame is due; by default messages are sent as fast
     /// as the graph accepts them.
     #[serde(default)]
@@ -46,7 +46,7 @@ pub struct Config {
 /// The channels of a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Channels {
+pub enum WavChannels {
     /// Those of the file.
     #[default]
     All,
@@ -57,7 +57,7 @@ pub enum Channels {
 /// What to do with the last frames when they do not fill a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Tail {
+pub enum WavTail {
     /// Send them as a shorter message.
     #[default]
     Send,
@@ -74,20 +74,20 @@ const MAX_FRAMES: usize = 1 << 20;
 
 /// The node.
 #[derive(Debug)]
-pub struct Wav {
+pub struct WavSource {
     sound: Sound,
     pace: Pace,
     frames: usize,
-    tail: Tail,
+    tail: WavTail,
     /// The last frames of the message before.
     context: Vec<f32>,
     unseen: Vec<f32>,
 }
 
-impl Node for Wav {
-    type Config = Config;
+impl Node for WavSource {
+    type Config = WavSourceConfig;
 
-    fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &WavSourceConfig, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
             errors.at("repeat", "`repeat` must be at least 1, got 0").help("write 1 or more");
@@ -105,10 +105,10 @@ impl Node for Wav {
             errors.at("sample_rate", message).help("write a rate such as `16kHz`");
             None
         });
-        match Format::open(&config.path, config.channels == Channels::Mono, rate, cx.folders) {
+        match SoundFormat::open(&config.path, config.channels == WavChannels::Mono, rate, cx.folders) {
             Ok(format) => {
                 let frames = config.frames.clamp(1, MAX_FRAMES) + config.context.min(MAX_FRAMES);
-                let frames = if config.tail == Tail::Pad { Dim::Fixed(frames) } else { Dim::AtMost(frames) };
+                let frames = if config.tail == WavTail::Pad { Dim::Fixed(frames) } else { Dim::AtMost(frames) };
                 let context = config.context.saturating_mul(format.channels()).saturating_mul(size_of::<f32>());
                 ports = ports
                     .output("sound", PortSpec::new(DType::F32, [frames, Dim::Fixed(format.channels())]))
@@ -131,10 +131,10 @@ impl Node for Wav {
         errors.into_result(if config.real_time { ports.live() } else { ports.unpaced("real_time: true") })
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: WavSourceConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let wrong = |message| NodeError::input(&*config.path, message);
         let rate = config.sample_rate.map(pace::frames_per_second).transpose().map_err(wrong)?;
-        let format = Format::open(&config.path, config.channels == Channels::Mono, rate, cx.folders())
+        let format = SoundFormat::open(&config.path, config.channels == WavChannels::Mono, rate, cx.folders())
             .map_err(|(_, (message, _))| wrong(message))?;
         let channels = format.channels();
         let planned = cx.outputs().first().and_then(|(_, spec)| spec.as_ref()?.shape.last().cloned());
@@ -143,7 +143,7 @@ impl Node for Wav {
             return Err(NodeError::input(&*config.path, why));
         }
         let rate = config.real_time.then(|| Rate(f64::from(format.rate())));
-        Ok(Wav {
+        Ok(WavSource {
             sound: Sound::new(format, config.repeat),
             pace: Pace::new(rate),
             frames: config.frames,
@@ -154,7 +154,7 @@ impl Node for Wav {
     }
 }
 
-impl Source for Wav {
+impl Source for WavSource {
     type Out = Tensor;
 
     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
@@ -162,7 +162,7 @@ impl Source for Wav {
             return Ok(Next::Done);
         }
         let frames = self.sound.next_frames(self.frames);
-        let sent = if self.tail == Tail::Pad { self.frames } else { frames };
+        let sent = if self.tail == WavTail::Pad { self.frames } else { frames };
         let origin = match self.pace.begin_long(sent as u64, out.now(), || out.clock()) {
             Ok(origin) => origin,
             Err(early) => return Ok(early),
@@ -183,8 +183,8 @@ impl Source for Wav {
             if read > 0 {
                 self.context.copy_from_slice(&samples[read * channels..][..context * channels]);
                 match self.tail {
-                    Tail::Send => sound.set_len(0, context + read)?,
-                    Tail::Pad => samples[(context + read) * channels..].fill(0.0),
+                    WavTail::Send => sound.set_len(0, context + read)?,
+                    WavTail::Pad => samples[(context + read) * channels..].fill(0.0),
                 }
                 out.send(sound);
             }

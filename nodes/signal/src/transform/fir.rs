@@ -19,7 +19,7 @@ use serde::Deserialize;
 /// one sample of every channel, as a sensor sends them. The last samples are kept between messages, and forgotten where
 /// the stream begins anew and at a gap (`on_gap: reset`); before the first sample there was silence. The filters of frequencies delay their input by `(count - 1) / 2` samples.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct FirConfig {
     /// The weights, that of the newest sample first.
     pub taps: Option<Vec<f32>>,
     /// Instead of taps: the cutoff frequency of a low-pass, such as `4kHz`.
@@ -37,7 +37,7 @@ pub struct Config {
 /// The most taps.
 const MOST: usize = 1 << 16;
 
-impl Config {
+impl FirConfig {
     /// Returns the taps, and reports what is wrong.
     fn planned(&self, errors: &mut PlanErrors) -> Vec<f32> {
         let has_limits = self.lowpass.is_some() || self.highpass.is_some();
@@ -94,7 +94,7 @@ pub struct Fir {
 }
 
 impl Fir {
-    fn new(config: &Config, samples: Samples) -> Fir {
+    fn new(config: &FirConfig, samples: Samples) -> Fir {
         let mut taps = config.planned(&mut PlanErrors::default());
         taps.reverse();
         let kept = taps.len().saturating_sub(1);
@@ -134,9 +134,9 @@ fn product(a: &[f32], b: &[f32]) -> f32 {
 }
 
 impl Node for Fir {
-    type Config = Config;
+    type Config = FirConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &FirConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = takes_f32(given, &mut errors);
         let samples = Samples::of(given.single(), config.along, &mut errors);
@@ -148,7 +148,7 @@ impl Node for Fir {
         errors.into_result(ports.cost(cost::of(elements.saturating_mul(taps / 4 + 1))).memory(kept))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: FirConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Fir::new(&config, Samples::of_input(cx.inputs(), config.along)))
     }
 
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     fn node(text: &str, channels: usize) -> Fir {
-        let config: Config = serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let config: FirConfig = serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         let mut errors = PlanErrors::default();
         config.planned(&mut errors);
         assert_eq!(errors.messages().collect::<Vec<_>>(), [""; 0], "{text}");
@@ -225,7 +225,7 @@ mod tests {
             (r#"{"taps": []}"#, "0 taps"),
             (r#"{"taps": [1], "lowpass": "1Hz", "sample_rate": "9Hz"}"#, "exclude one another"),
         ] {
-            let config: Config = serde_json::from_str(text).unwrap();
+            let config: FirConfig = serde_json::from_str(text).unwrap();
             let mut errors = PlanErrors::default();
             config.planned(&mut errors);
             let found = format!("{:?}", errors.into_result(()));

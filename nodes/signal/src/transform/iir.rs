@@ -20,7 +20,7 @@ use serde::Deserialize;
 /// infinite or NaN comes out as NaN and counts as 0 in what follows (`not_finite` counts messages with one). A high-pass followed by a low-pass
 /// is not `butter(..., 'bandpass')`: for a narrow band write the `sections` of that.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct IirConfig {
     /// The cutoff frequency of the low-pass (-3 dB), such as `20Hz`.
     pub lowpass: Option<Rate>,
     /// The cutoff frequency of the high-pass (-3 dB).
@@ -53,7 +53,7 @@ pub enum Start {
 const MOST_SECTIONS: usize = 64;
 const MOST_ORDER: usize = 12;
 
-impl Config {
+impl IirConfig {
     /// Returns the sections, and reports what is wrong.
     fn planned(&self, errors: &mut PlanErrors) -> Vec<Section> {
         let has_limits = self.lowpass.is_some() || self.highpass.is_some();
@@ -114,7 +114,7 @@ pub struct Iir {
 }
 
 impl Iir {
-    fn new(config: &Config, samples: Samples) -> Iir {
+    fn new(config: &IirConfig, samples: Samples) -> Iir {
         let sections = config.planned(&mut PlanErrors::default());
         let state = vec![[0.0; 2]; sections.len() * samples.channels];
         Iir { sections, samples, start: config.start, state, is_fresh: true, segment: 0, not_finite: 0 }
@@ -168,9 +168,9 @@ impl Iir {
 }
 
 impl Node for Iir {
-    type Config = Config;
+    type Config = IirConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &IirConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = takes_f32(given, &mut errors);
         let samples = Samples::of(given.single(), config.along, &mut errors);
@@ -182,7 +182,7 @@ impl Node for Iir {
         errors.into_result(ports.cost(cost::of(elements.saturating_mul(4 * sections.len()))).memory(memory))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: IirConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Iir::new(&config, Samples::of_input(cx.inputs(), config.along)))
     }
 
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     fn node(text: &str, channels: usize) -> Iir {
-        let config: Config = serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let config: IirConfig = serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         let mut errors = PlanErrors::default();
         config.planned(&mut errors);
         assert_eq!(errors.messages().collect::<Vec<_>>(), [""; 0], "{text}");
@@ -279,7 +279,7 @@ mod tests {
             (r#"{"sections": [[1, 0, 0, 1, -2, 1]]}"#, "the filter is not stable"),
             (r#"{"sections": [[1, 0, 0, 1, 0, 0]], "order": 2}"#, "exclude one another"),
         ] {
-            let config: Config = serde_json::from_str(text).unwrap();
+            let config: IirConfig = serde_json::from_str(text).unwrap();
             let mut errors = PlanErrors::default();
             config.planned(&mut errors);
             let found = format!("{:?}", errors.into_result(()));

@@ -3,7 +3,7 @@
 use crate::signal::mel::{self, Triangle};
 use crate::signal::samples::Samples;
 use crate::signal::spectrum::{Frames, Spectrum, planned, send};
-use crate::signal::{Along, Window};
+use crate::signal::{Along, WindowFunction};
 use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform};
 use limen::unit::Rate;
 use limen::{Message, Tensor};
@@ -16,7 +16,7 @@ use serde::Deserialize;
 /// Frames are those of `stft` with `numbers: power`; the bands are those of `librosa.filters.mel` with its defaults (`htk=False`, `norm='slaney'`). A
 /// message has the numbers of the frames that its samples complete, and none is sent if they complete none.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct LogMelConfig {
     /// The rate of the samples, such as `16kHz`.
     pub sample_rate: Rate,
     /// How many bands; 80 by default.
@@ -30,7 +30,7 @@ pub struct Config {
     pub hop: usize,
     /// How the samples of a frame are weighted: `hann` (default), `hamming` or `none`.
     #[serde(default)]
-    pub window: Window,
+    pub window: WindowFunction,
     /// The lowest frequency of a band; 0 by default.
     pub from: Option<Rate>,
     /// The highest frequency of a band; half the rate of the samples by default.
@@ -75,7 +75,7 @@ pub enum Log {
 /// The most bands.
 const MOST: usize = 1 << 12;
 
-impl Config {
+impl LogMelConfig {
     fn frames(&self) -> Frames {
         Frames { length: self.length, hop: self.hop, window: self.window }
     }
@@ -129,16 +129,16 @@ pub struct LogMel {
 }
 
 impl Node for LogMel {
-    type Config = Config;
+    type Config = LogMelConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &LogMelConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         config.check(&mut errors);
         let ports = planned(given, &config.frames(), &[config.mels], &mut errors);
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: LogMelConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let (frames, samples) = (config.frames(), Samples::of_input(cx.inputs(), Some(Along::FirstDim)));
         Ok(LogMel {
             spectrum: Spectrum::new(frames, samples.most),

@@ -2,7 +2,7 @@
 
 use crate::signal::samples::Samples;
 use crate::signal::spectrum::{Frames, Spectrum, planned, send};
-use crate::signal::{Along, Window};
+use crate::signal::{Along, WindowFunction};
 use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform};
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
@@ -15,14 +15,14 @@ use serde::Deserialize;
 /// has the spectra of the frames that its samples complete, and none is sent if they complete none. Samples are forgotten where the stream
 /// begins anew and at a gap (`on_gap: reset`); those of an incomplete last frame have no spectrum.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct StftConfig {
     /// Samples of a frame.
     pub length: usize,
     /// The hop size: samples from the beginning of a frame to that of the next.
     pub hop: usize,
     /// How the samples of a frame are weighted: `hann` (default), `hamming` or `none`.
     #[serde(default)]
-    pub window: Window,
+    pub window: WindowFunction,
     /// The numbers of a spectrum: `magnitude` (default), `power` or `complex`.
     #[serde(default)]
     pub numbers: Numbers,
@@ -41,7 +41,7 @@ pub enum Numbers {
     Complex,
 }
 
-impl Config {
+impl StftConfig {
     fn frames(&self) -> Frames {
         Frames { length: self.length, hop: self.hop, window: self.window }
     }
@@ -57,9 +57,9 @@ pub struct Stft {
 }
 
 impl Node for Stft {
-    type Config = Config;
+    type Config = StftConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &StftConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let frames = config.frames();
         let item = if config.numbers == Numbers::Complex { vec![frames.bins(), 2] } else { vec![frames.bins()] };
@@ -67,7 +67,7 @@ impl Node for Stft {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: StftConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let (frames, samples) = (config.frames(), Samples::of_input(cx.inputs(), Some(Along::FirstDim)));
         let item = frames.bins() * if config.numbers == Numbers::Complex { 2 } else { 1 };
         let results = Vec::with_capacity(item * frames.most(samples.most));

@@ -49,7 +49,7 @@ impl fmt::Display for Size {
 
 /// A file that matched a path.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct MatchedFile {
     /// The path to show in messages.
     pub(crate) path: PathBuf,
     /// The path with symbolic links resolved, which is the one to open.
@@ -57,17 +57,17 @@ pub(crate) struct Found {
 }
 
 /// The format of a file, from its first bytes.
-enum Format {
+enum FileFormat {
     Png,
     Jpeg,
 }
 
-impl Format {
-    fn of(bytes: &[u8]) -> Result<Format, String> {
+impl FileFormat {
+    fn of(bytes: &[u8]) -> Result<FileFormat, String> {
         if bytes.starts_with(&PNG_SIGNATURE) {
-            Ok(Format::Png)
+            Ok(FileFormat::Png)
         } else if bytes.starts_with(&JPEG_SIGNATURE) {
-            Ok(Format::Jpeg)
+            Ok(FileFormat::Jpeg)
         } else {
             Err("not a PNG or JPEG file".into())
         }
@@ -123,14 +123,14 @@ fn open_jpeg<R: ZByteReaderTrait>(file: R) -> Result<(JpegDecoder<R>, Size), Str
 }
 
 /// Returns the size of a file's image, from its header alone.
-pub(crate) fn size_of_file(Found { path, real }: &Found) -> Result<Size, NodeError> {
+pub(crate) fn size_of_file(MatchedFile { path, real }: &MatchedFile) -> Result<Size, NodeError> {
     let bad = |why: String| NodeError::input(path.display().to_string(), why);
     let file = InputFile::again(real).map_err(|e| NodeError::file(path, e))?;
     let bytes = file.size();
     let mut file = BufReader::new(file);
-    let size = match Format::of(file.fill_buf().map_err(|e| NodeError::file(path, e))?).map_err(bad)? {
-        Format::Png => open_png(file).map(|(_, size)| size),
-        Format::Jpeg => open_jpeg(file).map(|(_, size)| size),
+    let size = match FileFormat::of(file.fill_buf().map_err(|e| NodeError::file(path, e))?).map_err(bad)? {
+        FileFormat::Png => open_png(file).map(|(_, size)| size),
+        FileFormat::Jpeg => open_jpeg(file).map(|(_, size)| size),
     };
     let size = size.map_err(bad)?;
     if size.width > MAX_SIDE || size.height > MAX_SIDE {
@@ -147,7 +147,11 @@ pub(crate) fn size_of_file(Found { path, real }: &Found) -> Result<Size, NodeErr
 }
 
 /// Reads a file into a buffer, reusing its capacity. A file larger than any image of that size is an error.
-pub(crate) fn read(Found { path, real }: &Found, largest: Size, into: &mut Vec<u8>) -> Result<(), NodeError> {
+pub(crate) fn read(
+    MatchedFile { path, real }: &MatchedFile,
+    largest: Size,
+    into: &mut Vec<u8>,
+) -> Result<(), NodeError> {
     // An uncompressed file with 16 bits per channel is twice as large; the rest allows for metadata.
     let most = 2 * largest.bytes() as u64 + (16 << 20);
     into.clear();
@@ -182,12 +186,12 @@ enum Decoder<'a> {
 impl<'a> Encoded<'a> {
     /// Reads the header of a file.
     pub fn new(bytes: &'a [u8]) -> Result<Self, String> {
-        Ok(match Format::of(bytes)? {
-            Format::Png => {
+        Ok(match FileFormat::of(bytes)? {
+            FileFormat::Png => {
                 let (reader, size) = open_png(Cursor::new(bytes))?;
                 Encoded { decoder: Decoder::Png(Box::new(reader)), size, bytes }
             }
-            Format::Jpeg => {
+            FileFormat::Jpeg => {
                 let (decoder, size) = open_jpeg(ZCursor::new(bytes))?;
                 Encoded { decoder: Decoder::Jpeg(Box::new(decoder)), size, bytes }
             }
@@ -275,7 +279,7 @@ mod tests {
     fn a_header_that_announces_more_pixels_than_the_file_can_hold_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().canonicalize().unwrap().join("a.png");
-        let size_of_file = |path: &PathBuf| size_of_file(&Found { path: path.clone(), real: path.clone() });
+        let size_of_file = |path: &PathBuf| size_of_file(&MatchedFile { path: path.clone(), real: path.clone() });
         let mut bytes = png_of(1, 1, png::ColorType::Rgba, png::BitDepth::Eight, &[0; 4]);
         std::fs::write(&path, &bytes).unwrap();
         assert_eq!(size_of_file(&path).unwrap(), Size { height: 1, width: 1, channels: 4 });

@@ -1,6 +1,6 @@
 //! Surveys of image files: the sizes of all, from their headers alone.
 
-use crate::file::image_file::{self, Found, Size};
+use crate::file::image_file::{self, MatchedFile, Size};
 use limen::message::Dim;
 use limen::node::NodeError;
 
@@ -17,7 +17,7 @@ pub(crate) struct Survey {
 
 impl Survey {
     /// Reads the headers of all files.
-    pub(crate) fn of(files: &[Found]) -> Self {
+    pub(crate) fn of(files: &[MatchedFile]) -> Self {
         let mut survey = Survey::default();
         for (at, file) in files.iter().enumerate() {
             match image_file::size_of_file(file) {
@@ -42,7 +42,7 @@ impl Survey {
     ///
     /// # Errors
     /// A list of those that differ.
-    pub(crate) fn channels(&self, files: &[Found]) -> Result<usize, String> {
+    pub(crate) fn channels(&self, files: &[MatchedFile]) -> Result<usize, String> {
         let mut found = Vec::new();
         for channels in [1, 3, 4] {
             let mut with = self.sizes.iter().filter(|(_, size)| size.channels == channels);

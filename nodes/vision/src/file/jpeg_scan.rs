@@ -98,7 +98,7 @@ struct Coding {
     /// The MCUs between two restart markers; 0 without restarts.
     interval: usize,
     /// The Huffman tables for DC and AC.
-    tables: [[Option<Box<Table>>; 4]; 2],
+    tables: [[Option<Box<HuffmanTable>>; 4]; 2],
 }
 
 impl Coding {
@@ -119,7 +119,7 @@ impl Coding {
             let (counts, rest) = rest.split_first_chunk::<16>()?;
             let (values, rest) = rest.split_at_checked(counts.iter().map(|n| usize::from(*n)).sum())?;
             *self.tables.get_mut(usize::from(which >> 4))?.get_mut(usize::from(which & 15))? =
-                Some(Box::new(Table::new(counts, values)?));
+                Some(Box::new(HuffmanTable::new(counts, values)?));
             segment = rest;
         }
         Some(())
@@ -223,8 +223,8 @@ enum Band {
 #[derive(Debug, Clone, Copy)]
 struct Block<'a> {
     component: usize,
-    dc: &'a Table,
-    ac: &'a Table,
+    dc: &'a HuffmanTable,
+    ac: &'a HuffmanTable,
 }
 
 #[derive(Debug)]
@@ -237,7 +237,7 @@ struct Scan<'a> {
 
 /// A Huffman table.
 #[derive(Debug)]
-struct Table {
+struct HuffmanTable {
     /// The length and the symbol of each code of up to 8 bits, by the 8 bits that begin with it; of length 0 without one.
     short: [(u8, u8); 256],
     /// Of each length: the first code beyond it, and what to add to a code for the number of its symbol.
@@ -259,10 +259,10 @@ fn step(symbol: u8) -> (u8, u8) {
     }
 }
 
-impl Table {
-    fn new(counts: &[u8; 16], values: &[u8]) -> Option<Table> {
+impl HuffmanTable {
+    fn new(counts: &[u8; 16], values: &[u8]) -> Option<HuffmanTable> {
         let (long, steps) = ([(0, 0); 17], [(0, 0); 1024]);
-        let mut table = Table { short: [(0, 0); 256], long, values: values.to_vec(), steps };
+        let mut table = HuffmanTable { short: [(0, 0); 256], long, values: values.to_vec(), steps };
         let (mut code, mut number) = (0i32, 0i32);
         for (length, count) in (1..).zip(counts) {
             table.long[length] = (code + i32::from(*count), number - code);
@@ -332,7 +332,7 @@ impl<'a> Bits<'a> {
         Some(())
     }
 
-    fn symbol(&mut self, table: &Table) -> Option<u8> {
+    fn symbol(&mut self, table: &HuffmanTable) -> Option<u8> {
         self.fill();
         let (length, symbol) = table.short[(self.ahead >> 56) as usize];
         if length > 0 {
@@ -355,7 +355,7 @@ impl<'a> Bits<'a> {
     }
 
     /// Reads the code of a first coefficient; `None` if it is not in its table, or if there are too few bits.
-    fn skip_dc(&mut self, dc: &Table) -> Option<()> {
+    fn skip_dc(&mut self, dc: &HuffmanTable) -> Option<()> {
         let bits = self.symbol(dc)?;
         self.skip(u32::from(bits).min(16))
     }
@@ -363,7 +363,7 @@ impl<'a> Bits<'a> {
     /// Reads the codes that a progressive scan has of a block. `run` is how many blocks follow that have none, from this one on.
     fn skip_band(
         &mut self,
-        ac: &Table,
+        ac: &HuffmanTable,
         range: RangeInclusive<u32>,
         is_first: bool,
         run: &mut u32,
@@ -404,7 +404,7 @@ impl<'a> Bits<'a> {
     }
 
     /// Reads the codes of a block; `None` if one is not in its table, or if there are too few bits.
-    fn skip_block(&mut self, dc: &Table, ac: &Table) -> Option<()> {
+    fn skip_block(&mut self, dc: &HuffmanTable, ac: &HuffmanTable) -> Option<()> {
         self.skip_dc(dc)?;
         let mut at = 1;
         while at < 64 {

@@ -1,6 +1,6 @@
 //! Images from files, in the order of their names.
 
-use crate::file::image_file::{self, Encoded, Found, Size};
+use crate::file::image_file::{self, Encoded, MatchedFile, Size};
 use crate::file::image_survey::Survey;
 use crate::tensor::colour::{self, Colour};
 use crate::tensor::image;
@@ -25,7 +25,7 @@ const MAX_NAME: usize = 255;
 /// its turn, or that cannot be decoded, fails one call, and with `on_error: skip` the next file follows. The orientation tag of a JPEG file
 /// is not applied, as it is by `cv2.imread`: a photograph taken with the camera turned stays as the sensor saw it.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct ImageFilesConfig {
     /// A glob pattern of PNG and JPEG files, relative to the graph's folder: `data/*.png`, `data/**/*.jpg`. Hidden files need a pattern
     /// whose file name begins with a dot.
     pub path: String,
@@ -37,7 +37,7 @@ pub struct Config {
     pub repeat: u32,
     /// Where the label of a file comes from; `none` by default.
     #[serde(default)]
-    pub label: Label,
+    pub label: LabelSource,
     /// The channels to convert all images to: 1 grey, 3 RGB or 4 RGBA. By default they keep theirs, which must be the same; the opacity
     /// of grey images is kept only with 4.
     pub channels: Option<usize>,
@@ -50,7 +50,7 @@ fn one() -> u32 {
 /// Where the label of an image file comes from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Label {
+pub enum LabelSource {
     /// No labels.
     #[default]
     None,
@@ -60,13 +60,13 @@ pub enum Label {
     Folder,
 }
 
-impl Label {
+impl LabelSource {
     /// Returns the label of a file; `None` if its path has none.
     fn of(self, path: &Path) -> Option<i32> {
         let text = match self {
-            Label::None => return Some(0),
-            Label::Stem => path.file_stem()?.to_str()?.rsplit_once(['-', '_'])?.1,
-            Label::Folder => path.parent()?.file_name()?.to_str()?,
+            LabelSource::None => return Some(0),
+            LabelSource::Stem => path.file_stem()?.to_str()?.rsplit_once(['-', '_'])?.1,
+            LabelSource::Folder => path.parent()?.file_name()?.to_str()?,
         };
         text.parse().ok()
     }
@@ -75,7 +75,7 @@ impl Label {
 /// The node.
 #[derive(Debug)]
 pub struct ImageFiles {
-    files: Vec<Found>,
+    files: Vec<MatchedFile>,
     labels: Vec<i32>,
     bounds: Bounds,
     /// What all images are converted to, if they are.
@@ -134,14 +134,14 @@ impl Bounds {
 }
 
 impl Node for ImageFiles {
-    type Config = Config;
+    type Config = ImageFilesConfig;
 
-    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &ImageFilesConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
             errors.at("repeat", "`repeat` must be at least 1, got 0").help("write 1 or more");
         }
-        if config.label == Label::None && given.outputs().any(|port| port == "label") {
+        if config.label == LabelSource::None && given.outputs().any(|port| port == "label") {
             let message = "the connected output `label` needs `label: stem` or `label: folder`, got `label: none`";
             errors.at("label", message).help("write `label: stem` (0001-7.png) or `label: folder` (7/0001.png)");
         }
@@ -158,7 +158,7 @@ impl Node for ImageFiles {
         };
         let unlabelled: Vec<_> = files.iter().filter(|f| config.label.of(&f.path).is_none()).collect();
         if let Some(first) = unlabelled.first() {
-            let what = if config.label == Label::Stem { "name" } else { "folder's name" };
+            let what = if config.label == LabelSource::Stem { "name" } else { "folder's name" };
             let (all, none) = (files.len(), unlabelled.len());
             let message =
                 format!("{none} of {all} files have no label in their {what}, first `{}`", first.path.display());
@@ -198,7 +198,7 @@ impl Node for ImageFiles {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: ImageFilesConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let files = find(&config.path, cx.folders()).map_err(|why| NodeError::input(&*config.path, why))?;
         let spec = cx.outputs().first().and_then(|(_, spec)| spec.as_ref());
         let Some(bounds) = spec.and_then(Bounds::of) else {
@@ -282,7 +282,7 @@ impl Source for ImageFiles {
 }
 
 /// Returns the files that match a pattern, sorted by path. It is an error if there are none, or if the graph may not read one.
-fn find(pattern: &str, folders: &Folders) -> Result<Vec<Found>, String> {
+fn find(pattern: &str, folders: &Folders) -> Result<Vec<MatchedFile>, String> {
     folders.input(pattern)?;
     // The graph's folder is escaped: its name may contain brackets.
     let graph = folders.graph.to_str().ok_or("the graph's folder has a name that is not UTF-8; rename it")?;
@@ -301,7 +301,7 @@ fn find(pattern: &str, folders: &Folders) -> Result<Vec<Found>, String> {
             // `admit_input` resolves relative paths from the graph's folder, which the match already includes.
             let absolute = std::path::absolute(name).map_err(|e| e.to_string())?;
             let real = folders.admit_input(absolute.to_str().unwrap_or(name)).map_err(|e| e.to_string())?;
-            files.push(Found { path: absolute, real });
+            files.push(MatchedFile { path: absolute, real });
         }
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));
@@ -325,17 +325,17 @@ mod tests {
     #[test]
     fn labels_are_read_from_the_name_or_the_folder() {
         for (label, path, expected) in [
-            (Label::None, "x.png", Some(0)),
-            (Label::Stem, "data/0001-7.png", Some(7)),
-            (Label::Stem, "data/a_b-c_12.png", Some(12)),
-            (Label::Stem, "data/a--5.png", Some(5)),
-            (Label::Stem, "data/7.png", None),
-            (Label::Stem, "data/0001-seven.png", None),
-            (Label::Stem, "data/0001-.png", None),
-            (Label::Stem, "data/0001-99999999999.png", None),
-            (Label::Folder, "data/3/0001.png", Some(3)),
-            (Label::Folder, "data/cats/0001.png", None),
-            (Label::Folder, "0001.png", None),
+            (LabelSource::None, "x.png", Some(0)),
+            (LabelSource::Stem, "data/0001-7.png", Some(7)),
+            (LabelSource::Stem, "data/a_b-c_12.png", Some(12)),
+            (LabelSource::Stem, "data/a--5.png", Some(5)),
+            (LabelSource::Stem, "data/7.png", None),
+            (LabelSource::Stem, "data/0001-seven.png", None),
+            (LabelSource::Stem, "data/0001-.png", None),
+            (LabelSource::Stem, "data/0001-99999999999.png", None),
+            (LabelSource::Folder, "data/3/0001.png", Some(3)),
+            (LabelSource::Folder, "data/cats/0001.png", None),
+            (LabelSource::Folder, "0001.png", None),
         ] {
             assert_eq!(label.of(Path::new(path)), expected, "{label:?} {path}");
         }

@@ -25,7 +25,7 @@ use std::ops::Range;
 /// interlacing; a sample of chroma colours all its pixels alike. From a file that ends within a frame the whole frames are sent, then one
 /// call fails. From standard input, grey video is not taken.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct Y4mConfig {
     /// The file, relative to the graph's folder; standard input if it is left out.
     pub path: Option<String>,
     /// Pixels in a row, which are needed without `path`.
@@ -70,7 +70,7 @@ type Sampling = Option<(usize, usize)>;
 
 /// What the header says.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Header {
+struct Y4mHeader {
     width: usize,
     height: usize,
     sampling: Sampling,
@@ -79,12 +79,12 @@ struct Header {
     rate: Option<(u32, u32)>,
 }
 
-impl Header {
+impl Y4mHeader {
     /// Reads the header's line.
     ///
     /// # Errors
     /// What is wrong with it.
-    fn parse(line: &[u8]) -> Result<Header, String> {
+    fn parse(line: &[u8]) -> Result<Y4mHeader, String> {
         let text = std::str::from_utf8(line).map_err(|_| "expected a header in text".to_string())?;
         let mut words = text.split_ascii_whitespace();
         if words.next() != Some("YUV4MPEG2") {
@@ -124,7 +124,7 @@ impl Header {
         let (Some(width), Some(height)) = (width, height) else {
             return Err(format!("expected a width and height from 1 to {MAX_SIDE} in the header"));
         };
-        Ok(Header { width, height, sampling, is_full_range, rate })
+        Ok(Y4mHeader { width, height, sampling, is_full_range, rate })
     }
 
     /// Bytes of a frame.
@@ -160,27 +160,27 @@ impl Header {
 
 /// What is found in the bytes read so far.
 #[derive(Debug, PartialEq)]
-enum Found {
+enum Y4mPiece {
     /// More bytes are needed.
     Nothing,
-    Header(Header),
+    Header(Y4mHeader),
     Frame(Range<usize>),
 }
 
 /// Finds header and frames in bytes that come in pieces.
 #[derive(Debug)]
-struct Parser {
+struct Y4mParser {
     buffer: Vec<u8>,
     begin: usize,
     end: usize,
     /// The most bytes of a frame.
     most: usize,
-    header: Option<Header>,
+    header: Option<Y4mHeader>,
 }
 
-impl Parser {
+impl Y4mParser {
     fn new(most: usize) -> Self {
-        Parser { buffer: vec![0; MAX_LINE], begin: 0, end: 0, most, header: None }
+        Y4mParser { buffer: vec![0; MAX_LINE], begin: 0, end: 0, most, header: None }
     }
 
     /// The free part of the buffer, which is never empty after [`take`](Self::take) has found nothing.
@@ -207,21 +207,21 @@ impl Parser {
     ///
     /// # Errors
     /// What is wrong with the bytes; nothing behind them can be read.
-    fn take(&mut self) -> Result<Found, String> {
+    fn take(&mut self) -> Result<Y4mPiece, String> {
         let bytes = &self.buffer[self.begin..self.end];
         let Some(line) = bytes.iter().take(MAX_LINE).position(|byte| *byte == b'\n') else {
             let what = if self.header.is_some() { "a frame's header" } else { "its header" };
-            return if bytes.len() < MAX_LINE { Ok(Found::Nothing) } else { Err(format!("{what} does not end")) };
+            return if bytes.len() < MAX_LINE { Ok(Y4mPiece::Nothing) } else { Err(format!("{what} does not end")) };
         };
         let Some(header) = self.header else {
-            let header = Header::parse(&bytes[..line])?;
+            let header = Y4mHeader::parse(&bytes[..line])?;
             if header.bytes() > self.most {
                 return Err(format!("its frames have {}x{} pixels, more than planned", header.width, header.height));
             }
             self.begin += line + 1;
             self.header = Some(header);
             self.buffer.resize(header.bytes() + MAX_LINE, 0);
-            return Ok(Found::Header(header));
+            return Ok(Y4mPiece::Header(header));
         };
         if !bytes.starts_with(b"FRAME") {
             return Err("expected `FRAME` at the beginning of a frame".into());
@@ -229,10 +229,10 @@ impl Parser {
         let from = self.begin + line + 1;
         let to = from + header.bytes();
         if to > self.end {
-            return Ok(Found::Nothing);
+            return Ok(Y4mPiece::Nothing);
         }
         self.begin = to;
-        Ok(Found::Frame(from..to))
+        Ok(Y4mPiece::Frame(from..to))
     }
 }
 
@@ -248,7 +248,7 @@ enum Input {
 pub struct Y4m {
     name: String,
     input: Input,
-    parser: Parser,
+    parser: Y4mParser,
     colours: Colours,
     planned: PortSpec,
     timeline: Timeline,
@@ -262,21 +262,21 @@ pub struct Y4m {
 }
 
 /// Reads the header of a file, and how many frames follow if they have no headers of their own.
-fn survey(path: &str, folders: &Folders) -> Result<(Header, u64), (String, String)> {
+fn survey(path: &str, folders: &Folders) -> Result<(Y4mHeader, u64), (String, String)> {
     let mut file = input_file::open(path, folders)?;
     let mut line = Vec::new();
     let failed = |error: io::Error| (format!("`{path}`: {error}"), "write the path of a file that can be read".into());
     file.by_ref().take(MAX_LINE as u64).read_to_end(&mut line).map_err(failed)?;
     let wrong = |why: String| (format!("`{path}`: {why}"), CONVERT.to_string());
     let end = line.iter().position(|byte| *byte == b'\n').ok_or_else(|| wrong("its header does not end".into()))?;
-    let header = Header::parse(&line[..end]).map_err(wrong)?;
+    let header = Y4mHeader::parse(&line[..end]).map_err(wrong)?;
     let frame = (header.bytes() + b"FRAME\n".len()) as u64;
     Ok((header, file.size().saturating_sub(end as u64 + 1) / frame))
 }
 
-impl Config {
+impl Y4mConfig {
     /// Returns what is planned for: the header of the file, or what the config says of standard input.
-    fn plan(&self, folders: &Folders, errors: &mut PlanErrors) -> Option<(Header, Option<u64>)> {
+    fn plan(&self, folders: &Folders, errors: &mut PlanErrors) -> Option<(Y4mHeader, Option<u64>)> {
         let Some(path) = &self.path else {
             if self.repeat != 1 {
                 errors.at("repeat", "`repeat` is not possible for standard input").help("leave it out");
@@ -288,7 +288,7 @@ impl Config {
                     .help("write `width` and `height`, or the `path` of a file");
                 return None;
             };
-            let header = Header { width, height, sampling: Some((1, 1)), is_full_range: false, rate: None };
+            let header = Y4mHeader { width, height, sampling: Some((1, 1)), is_full_range: false, rate: None };
             return Some((header, None));
         };
         match survey(path, folders) {
@@ -297,7 +297,7 @@ impl Config {
                 None
             }
             Ok((header, frames)) => {
-                let Header { width, height, .. } = header;
+                let Y4mHeader { width, height, .. } = header;
                 for (field, written, found) in [("width", self.width, width), ("height", self.height, height)] {
                     if written.is_some_and(|written| written != found) {
                         let help = "leave it out, or put `resize` after this node";
@@ -358,8 +358,8 @@ impl Y4m {
     /// Takes what is found; returns whether something was.
     fn take(&mut self, out: &Emit<Tensor>) -> Result<bool, NodeError> {
         match self.parser.take().map_err(|why| self.wrong(why))? {
-            Found::Nothing => return Ok(false),
-            Found::Header(header) => {
+            Y4mPiece::Nothing => return Ok(false),
+            Y4mPiece::Header(header) => {
                 if header.spec().shape != self.planned.shape {
                     let why = format!(
                         "the video changed after planning: it is {}, planned was {}",
@@ -369,16 +369,16 @@ impl Y4m {
                     return Err(NodeError::input(&*self.name, why));
                 }
             }
-            Found::Frame(frame) => self.ahead = Some((frame, out.clock())),
+            Y4mPiece::Frame(frame) => self.ahead = Some((frame, out.clock())),
         }
         Ok(true)
     }
 }
 
 impl Node for Y4m {
-    type Config = Config;
+    type Config = Y4mConfig;
 
-    fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Y4mConfig, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
             errors.at("repeat", "`repeat` must be at least 1, got 0").help("write 1 or more");
@@ -400,7 +400,7 @@ impl Node for Y4m {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: Y4mConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let (name, input) = match &config.path {
             Some(path) => (path.clone(), Input::File(cx.folders().open(path)?)),
             None => {
@@ -414,7 +414,7 @@ impl Node for Y4m {
         Ok(Y4m {
             name,
             input,
-            parser: Parser::new(planned.max_bytes().unwrap_or(0)),
+            parser: Y4mParser::new(planned.max_bytes().unwrap_or(0)),
             colours: config.colours,
             planned,
             timeline: Timeline::new(config.pace, u64::MAX),
@@ -495,8 +495,9 @@ mod tests {
 
     #[test]
     fn headers_are_read_or_refused() {
-        let header =
-            |width, height, sampling, is_full_range, rate| Ok(Header { width, height, sampling, is_full_range, rate });
+        let header = |width, height, sampling, is_full_range, rate| {
+            Ok(Y4mHeader { width, height, sampling, is_full_range, rate })
+        };
         for (line, expected) in [
             // As ffmpeg and mjpegtools write them.
             (
@@ -517,14 +518,14 @@ mod tests {
             ("YUV4MPEG2 W4 H2 C411", Err("`411`")),
             ("", Err("expected `YUV4MPEG2`")),
         ] {
-            let found = Header::parse(line.as_bytes());
+            let found = Y4mHeader::parse(line.as_bytes());
             match (&found, &expected) {
                 (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{line}"),
                 (Err(found), Err(part)) => assert!(found.contains(part), "{line}: {found}"),
                 _ => panic!("{line}: {found:?}"),
             }
         }
-        assert!(Header::parse(b"YUV4MPEG2 W4 H\xff").is_err());
+        assert!(Y4mHeader::parse(b"YUV4MPEG2 W4 H\xff").is_err());
     }
 
     /// Bytes that come in pieces of any size give the same frames, and those of a damaged video an error or fewer frames.
@@ -533,17 +534,17 @@ mod tests {
         let frame: Vec<u8> = (0..12).collect();
         let video = [&b"YUV4MPEG2 W4 H2 F25:1\n"[..], b"FRAME\n", &frame, b"FRAME Ip\n", &frame].concat();
         for size in 1..=video.len() {
-            let (mut parser, mut found) = (Parser::new(24), Vec::new());
+            let (mut parser, mut found) = (Y4mParser::new(24), Vec::new());
             for piece in video.chunks(size) {
                 parser.space()[..piece.len()].copy_from_slice(piece);
                 parser.filled(piece.len());
                 loop {
                     match parser.take().unwrap() {
-                        Found::Nothing => break,
-                        Found::Header(header) => {
+                        Y4mPiece::Nothing => break,
+                        Y4mPiece::Header(header) => {
                             assert_eq!((header.bytes(), header.stamp(50)), (12, Some(2_000_000_000)))
                         }
-                        Found::Frame(range) => found.push(parser.buffer[range].to_vec()),
+                        Y4mPiece::Frame(range) => found.push(parser.buffer[range].to_vec()),
                     }
                 }
             }
@@ -555,10 +556,10 @@ mod tests {
             let mut damaged = video.clone();
             damaged[random.usize(0..video.len())] = random.u8(..);
             damaged.truncate(random.usize(0..=video.len()));
-            let (mut parser, mut at) = (Parser::new(24), 0);
+            let (mut parser, mut at) = (Y4mParser::new(24), 0);
             loop {
                 match parser.take() {
-                    Ok(Found::Nothing) => {
+                    Ok(Y4mPiece::Nothing) => {
                         let space = parser.space();
                         assert!(!space.is_empty());
                         let bytes = space.len().min(damaged.len() - at);

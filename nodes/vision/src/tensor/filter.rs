@@ -6,7 +6,7 @@ use serde::Deserialize;
 /// An interpolation filter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Filter {
+pub enum ResizeFilter {
     /// A triangle filter that widens with the scale, so that no pixel is left out: Pillow's `BILINEAR`. A level may differ by 1; with
     /// opacity, colours that are almost transparent differ by more.
     #[default]
@@ -24,21 +24,21 @@ pub enum Filter {
     Lanczos3,
 }
 
-impl Filter {
+impl ResizeFilter {
     /// `linear`, the default of kinds that prepare images as Python programs with OpenCV do.
     pub(crate) fn linear() -> Self {
-        Filter::Linear
+        ResizeFilter::Linear
     }
 }
 
-impl From<Filter> for limen_resize::Filter {
-    fn from(filter: Filter) -> Self {
+impl From<ResizeFilter> for limen_resize::Filter {
+    fn from(filter: ResizeFilter) -> Self {
         match filter {
-            Filter::Bilinear => limen_resize::Filter::Bilinear,
-            Filter::Linear => limen_resize::Filter::Linear,
-            Filter::Area => limen_resize::Filter::Area,
-            Filter::Nearest => limen_resize::Filter::Nearest,
-            Filter::Lanczos3 => limen_resize::Filter::Lanczos3,
+            ResizeFilter::Bilinear => limen_resize::Filter::Bilinear,
+            ResizeFilter::Linear => limen_resize::Filter::Linear,
+            ResizeFilter::Area => limen_resize::Filter::Area,
+            ResizeFilter::Nearest => limen_resize::Filter::Nearest,
+            ResizeFilter::Lanczos3 => limen_resize::Filter::Lanczos3,
         }
     }
 }

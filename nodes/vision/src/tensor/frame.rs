@@ -1,12 +1,12 @@
 //! Frames: images of one size, into which other images are scaled.
 
-use crate::tensor::filter::Filter;
+use crate::tensor::filter::ResizeFilter;
 use crate::tensor::image;
 use limen_resize::Resizer;
 
 /// A frame and the buffers to fill it, which are reused for every image.
 #[derive(Debug)]
-pub(crate) struct Frame {
+pub(crate) struct FrameBuffer {
     pub(crate) height: usize,
     pub(crate) width: usize,
     /// The level of all channels where there is no image.
@@ -16,10 +16,10 @@ pub(crate) struct Frame {
     scaled: Vec<u8>,
 }
 
-impl Frame {
+impl FrameBuffer {
     /// `most` is the number of bytes of the largest frame.
-    pub(crate) fn new(height: usize, width: usize, fill: u8, filter: Filter, most: usize) -> Self {
-        Frame { height, width, fill, resizer: Resizer::new(filter.into()), scaled: Vec::with_capacity(most) }
+    pub(crate) fn new(height: usize, width: usize, fill: u8, filter: ResizeFilter, most: usize) -> Self {
+        FrameBuffer { height, width, fill, resizer: Resizer::new(filter.into()), scaled: Vec::with_capacity(most) }
     }
 
     /// Fills the frame.

@@ -10,7 +10,7 @@ pub(crate) const ROW: usize = 8;
 
 /// One row: x and y of the corners at the top left, top right, bottom right and bottom left, in pixels from the centre of the first
 /// pixel.
-pub(crate) type Row = [f32; ROW];
+pub(crate) type QuadRow = [f32; ROW];
 
 /// The name of an input that takes quads in place of boxes.
 pub(crate) const PORT: &str = "quads";
@@ -31,17 +31,17 @@ pub(crate) fn any_spec(given: Option<&PortSpec>) -> PortSpec {
 }
 
 /// Returns the rows of a tensor.
-pub(crate) fn rows(tensor: &Tensor) -> Result<&[Row], NodeError> {
+pub(crate) fn rows(tensor: &Tensor) -> Result<&[QuadRow], NodeError> {
     Ok(tensor.as_slice::<f32>()?.as_chunks().0)
 }
 
 /// Returns the corners of a row, each x and y.
-pub(crate) fn corners([x0, y0, x1, y1, x2, y2, x3, y3]: Row) -> [[f32; 2]; 4] {
+pub(crate) fn corners([x0, y0, x1, y1, x2, y2, x3, y3]: QuadRow) -> [[f32; 2]; 4] {
     [[x0, y0], [x1, y1], [x2, y2], [x3, y3]]
 }
 
 /// Returns the row of four corners: the two with the lowest x are those at the left.
-fn ordered(mut corners: [[f32; 2]; 4]) -> Row {
+fn ordered(mut corners: [[f32; 2]; 4]) -> QuadRow {
     corners.sort_by(|a, b| a[0].total_cmp(&b[0]).then(a[1].total_cmp(&b[1])));
     let by_height = |a: [f32; 2], b: [f32; 2]| if a[1] <= b[1] { [a, b] } else { [b, a] };
     let ([top_left, low_left], [top_right, low_right]) =
@@ -81,17 +81,17 @@ impl Rectangle {
 
 /// The outermost pixels of a region, and their convex hull.
 #[derive(Debug, Default)]
-pub(crate) struct Outline {
+pub(crate) struct RegionOutline {
     /// x and y of the first and the last pixel of each row, from top to bottom.
     pixels: Vec<[i32; 2]>,
     hull: Vec<[i32; 2]>,
 }
 
-impl Outline {
+impl RegionOutline {
     /// Reserves memory for regions of at most this height.
     pub(crate) fn new(height: usize) -> Self {
-        let pixels = Outline::most(height);
-        Outline { pixels: Vec::with_capacity(pixels), hull: Vec::with_capacity(pixels + 1) }
+        let pixels = RegionOutline::most(height);
+        RegionOutline { pixels: Vec::with_capacity(pixels), hull: Vec::with_capacity(pixels + 1) }
     }
 
     /// Returns the most pixels of the outline of a region of this height.
@@ -114,7 +114,7 @@ impl Outline {
 
     /// Returns the rectangle with the smallest area around the centres of all pixels, expanded on every side by area · `unclip` /
     /// perimeter.
-    pub(crate) fn quad(&mut self, unclip: f32) -> Row {
+    pub(crate) fn quad(&mut self, unclip: f32) -> QuadRow {
         self.enclose();
         let Some(mut rectangle) = self.rectangle() else {
             let [x, y] = self.pixels.first().map_or([0.0; 2], |pixel| pixel.map(|at| at as f32));

@@ -1,6 +1,6 @@
 //! Regions of connected pixels in a map of numbers.
 
-use crate::tensor::quads::Outline;
+use crate::tensor::quads::RegionOutline;
 
 /// The most pixels of a map: positions are 32 bits.
 pub(crate) const MAX_PIXELS: usize = 1 << 30;
@@ -32,14 +32,14 @@ impl Region {
 
 /// Which pixels of a map are in a region.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Member {
+pub(crate) struct PixelMembership {
     /// Those above this.
     pub(crate) threshold: f32,
     /// With those at the right of such a pixel, below it, and at the lower right of it.
     pub(crate) dilation: bool,
 }
 
-impl Member {
+impl PixelMembership {
     /// Returns whether a pixel of a row is in a region; the row above is empty if there is none.
     fn contains(self, row: &[f32], above: &[f32], at: usize) -> bool {
         let is_over = |row: &[f32], at: usize| row.get(at).is_some_and(|pixel| *pixel > self.threshold);
@@ -84,7 +84,7 @@ impl Regions {
     }
 
     /// Finds the regions of the pixels that are a member.
-    pub(crate) fn find(&mut self, map: &[f32], width: usize, member: Member) {
+    pub(crate) fn find(&mut self, map: &[f32], width: usize, member: PixelMembership) {
         self.all.clear();
         self.labels.clear();
         self.labels.resize(self.rows * (width + 2), 0);
@@ -159,7 +159,7 @@ impl Regions {
     }
 
     /// Adds the outermost pixels of a region to an empty outline; the map is that in which it was found, of this width.
-    pub(crate) fn outline(&mut self, region: usize, width: usize, outline: &mut Outline) {
+    pub(crate) fn outline(&mut self, region: usize, width: usize, outline: &mut RegionOutline) {
         let Some(Region { left, top, right, bottom, .. }) = self.all.get(region).copied() else { return };
         for y in top..=bottom {
             let labels = self.labels_at(y as usize + 1, width) + 1;
@@ -190,7 +190,7 @@ mod tests {
         for (width, height) in [(1, 1), (7, 7), (6, 4), (1, 5), (5, 0), (0, 0)] {
             let mut regions = Regions::new(width, height, true);
             let capacity = (regions.all.capacity(), regions.labels.capacity());
-            let member = Member { threshold: 0.5, dilation: false };
+            let member = PixelMembership { threshold: 0.5, dilation: false };
             let dot = |at: usize| if (at / width) & 1 == 0 && (at % width) & 1 == 0 { 1.0 } else { f32::NAN };
             let map: Vec<f32> = (0..width * height).map(dot).collect();
             for _ in 0..2 {

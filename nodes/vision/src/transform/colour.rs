@@ -14,7 +14,7 @@ use serde::Deserialize;
 /// Grey is 0.299 red + 0.587 green + 0.114 blue, rounded as OpenCV's `cvtColor` does. The opacity of `rgba` is left out; it is 255 where
 /// there was none.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct ConvertConfig {
     /// The channels of the input; `rgb` by default.
     #[serde(default = "rgb")]
     pub from: Colour,
@@ -28,12 +28,12 @@ fn rgb() -> Colour {
 
 /// The node.
 #[derive(Debug)]
-pub struct Convert(Config);
+pub struct Convert(ConvertConfig);
 
 impl Node for Convert {
-    type Config = Config;
+    type Config = ConvertConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &ConvertConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.from == config.to {
             let message = "`from` and `to` must differ";
@@ -59,7 +59,7 @@ impl Node for Convert {
         errors.into_result(shape::gives(shape::takes(Some(spec(config.from))), output).cost(Cost::Medium))
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: ConvertConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Convert(config))
     }
 }
@@ -69,7 +69,7 @@ impl Transform for Convert {
     type Out = Tensor;
 
     fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
-        let Config { from, to } = self.0;
+        let ConvertConfig { from, to } = self.0;
         let ([h, w, _], pixels) = image::pixels("in", &input.body)?;
         let mut image = out.loan(input.header())?;
         shape::set_shape(&mut image, &[h, w, to.channels()])?;

@@ -11,7 +11,7 @@ use serde::Deserialize;
 ///
 /// The rectangle must be inside the image. If images differ in size, one that is too small fails its call.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct CropConfig {
     /// First column of the rectangle; 0 by default.
     #[serde(default)]
     pub x: usize,
@@ -24,7 +24,7 @@ pub struct Config {
     pub height: usize,
 }
 
-impl Config {
+impl CropConfig {
     /// Describes what of the rectangle is outside an image of this height and width, with the field that says so.
     fn outside(&self, [h, w]: [usize; 2]) -> impl Iterator<Item = (&'static str, String)> {
         let sides = [("width", "x", self.x, self.width, w, "column"), ("height", "y", self.y, self.height, h, "row")];
@@ -38,12 +38,12 @@ impl Config {
 
 /// The node.
 #[derive(Debug)]
-pub struct Crop(Config);
+pub struct Crop(CropConfig);
 
 impl Node for Crop {
-    type Config = Config;
+    type Config = CropConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &CropConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         image::check_sides([("width", config.width), ("height", config.height)], &mut errors);
         let dims = shape::image_dims(given.single());
@@ -57,7 +57,7 @@ impl Node for Crop {
         errors.into_result(shape::gives(shape::takes(Some(image::input_spec(dims))), output).cost(Cost::Medium))
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: CropConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Crop(config))
     }
 }
@@ -67,7 +67,7 @@ impl Transform for Crop {
     type Out = Tensor;
 
     fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
-        let Config { x, y, width, height } = self.0;
+        let CropConfig { x, y, width, height } = self.0;
         let (from, pixels) = image::pixels("in", &input.body)?;
         if let Some((_, message)) = self.0.outside([from[0], from[1]]).next() {
             return Err(NodeError::input("in", message));
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_rectangle_that_leaves_the_image_is_described() {
-        let config = |x, y, width, height| Config { x, y, width, height };
+        let config = |x, y, width, height| CropConfig { x, y, width, height };
         for (config, expected) in [
             (config(0, 0, 4, 3), &[][..]),
             (config(3, 2, 1, 1), &[]),

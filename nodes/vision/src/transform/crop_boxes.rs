@@ -1,7 +1,7 @@
 //! The parts of an image that boxes show.
 
-use crate::tensor::filter::Filter;
-use crate::tensor::frame::Frame;
+use crate::tensor::filter::ResizeFilter;
+use crate::tensor::frame::FrameBuffer;
 use crate::tensor::{image, quads};
 use limen::message::{Dim, Header, PortSpec};
 use limen::node::{
@@ -9,7 +9,7 @@ use limen::node::{
 };
 use limen::{Message, Tensor};
 use limen_nodes_core::tensor::Empty;
-use limen_nodes_core::tensor::boxes::{self, Row};
+use limen_nodes_core::tensor::boxes::{self, BoxRow};
 use limen_nodes_core::tensor::shape;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -32,7 +32,7 @@ const MAX_PARTS: usize = 1 << 10;
 /// the left by 90°, so that text from top to bottom can be read. Then it is scaled as other parts are. A quad less than a pixel wide or
 /// high, or of more than twice the pixels of the image, produces a part that shows only `fill`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct CropBoxesConfig {
     /// Width of the output in pixels.
     pub width: usize,
     /// Height of the output in pixels.
@@ -54,7 +54,7 @@ pub struct Config {
     pub fill: u8,
     /// The interpolation filter, one of those of `resize`; `linear`, that of `cv2.resize`, by default.
     #[serde(default = "Filter::linear")]
-    pub filter: Filter,
+    pub filter: ResizeFilter,
 }
 
 fn eight() -> usize {
@@ -63,23 +63,23 @@ fn eight() -> usize {
 
 /// The pixels of an image that a box touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Part {
+struct CroppedPart {
     /// First row and column.
     first: [usize; 2],
     /// Height and width, at least 1.
     size: [usize; 2],
 }
 
-impl Part {
+impl CroppedPart {
     /// Returns the pixels of a box in an image of this height and width; `None` if there are none, or if a corner is NaN.
-    fn of([x0, y0, x1, y1, ..]: Row, [h, w]: [usize; 2]) -> Option<Self> {
+    fn of([x0, y0, x1, y1, ..]: QuadRow, [h, w]: [usize; 2]) -> Option<Self> {
         // Negative numbers become 0. So does NaN, but it is not below anything.
         let axis = |low: f32, high: f32, side: usize| {
             let (first, end) = (low.floor() as usize, (high.ceil() as usize).min(side));
             (low <= high && first < end).then(|| (first, end - first))
         };
         let ((top, height), (left, width)) = (axis(y0, y1, h)?, axis(x0, x1, w)?);
-        Some(Part { first: [top, left], size: [height, width] })
+        Some(CroppedPart { first: [top, left], size: [height, width] })
     }
 }
 
@@ -97,7 +97,7 @@ const TURNED: f64 = 1.5;
 
 /// Returns height and width of the part between four corners in an image of this height and width; `None` if there is none. The
 /// lengths are rounded down, as in PaddleOCR.
-fn size_of_quad(row: quads::Row, [h, w]: [usize; 2]) -> Option<[usize; 2]> {
+fn size_of_quad(row: quads::QuadRow, [h, w]: [usize; 2]) -> Option<[usize; 2]> {
     let [a, b, c, d] = quads::corners(row);
     let length = |a: [f32; 2], b: [f32; 2]| {
         let (x, y) = (a[0] - b[0], a[1] - b[1]);
@@ -112,7 +112,7 @@ fn size_of_quad(row: quads::Row, [h, w]: [usize; 2]) -> Option<[usize; 2]> {
 /// The node.
 #[derive(Debug)]
 pub struct CropBoxes {
-    frame: Frame,
+    frame: FrameBuffer,
     max: usize,
     empty: Empty,
     keep_aspect: bool,
@@ -125,16 +125,16 @@ pub struct CropBoxes {
 
 impl CropBoxes {
     /// Reads the pixels that a box touches and returns their height and width; `None` if there are none.
-    fn cut_box(&mut self, from: [usize; 3], pixels: &[u8], row: Row) -> Option<[usize; 2]> {
+    fn cut_box(&mut self, from: [usize; 3], pixels: &[u8], row: QuadRow) -> Option<[usize; 2]> {
         let [h, w, channels] = from;
-        let part = Part::of(row, [h, w])?;
+        let part = CroppedPart::of(row, [h, w])?;
         self.part.resize(part.size[0] * part.size[1] * channels, 0);
         image::copy_part(from, pixels, part.first, part.size, &mut self.part);
         Some(part.size)
     }
 
     /// Reads what is between four corners and returns its height and width; `None` if there is nothing.
-    fn cut_quad(&mut self, from: [usize; 3], pixels: &[u8], row: quads::Row) -> Result<Option<[usize; 2]>, String> {
+    fn cut_quad(&mut self, from: [usize; 3], pixels: &[u8], row: quads::QuadRow) -> Result<Option<[usize; 2]>, String> {
         let channels = from[2];
         let Some([h, w]) = size_of_quad(row, [from[0], from[1]]) else { return Ok(None) };
         let turned = h as f64 / w as f64 >= TURNED;
@@ -171,9 +171,9 @@ impl CropBoxes {
 }
 
 impl Node for CropBoxes {
-    type Config = Config;
+    type Config = CropBoxesConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &CropBoxesConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         image::check_sides([("width", config.width), ("height", config.height)], &mut errors);
         if !(1..=MAX_PARTS).contains(&config.max) {
@@ -200,12 +200,12 @@ impl Node for CropBoxes {
         errors.into_result(ports.selective().scatters().memory(memory).cost(Cost::Heavy))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let Config { width, height, max, empty, keep_aspect, fill, filter } = config;
+    fn build(config: CropBoxesConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let CropBoxesConfig { width, height, max, empty, keep_aspect, fill, filter } = config;
         let bytes =
             |ports: &[(String, Option<PortSpec>)]| ports.first().and_then(|(_, spec)| spec.as_ref()?.max_bytes());
         Ok(CropBoxes {
-            frame: Frame::new(height, width, fill, filter, bytes(cx.outputs()).unwrap_or(0)),
+            frame: FrameBuffer::new(height, width, fill, filter, bytes(cx.outputs()).unwrap_or(0)),
             max,
             empty,
             keep_aspect,
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn a_part_has_all_pixels_that_its_box_touches() {
         let (nan, inf) = (f32::NAN, f32::INFINITY);
-        let part = |first, size| Some(Part { first, size });
+        let part = |first, size| Some(CroppedPart { first, size });
         for (corners, expected) in [
             ([2.0, 1.0, 5.0, 3.0], part([1, 2], [2, 3])),
             ([2.9, 1.9, 4.1, 2.1], part([1, 2], [2, 3])),
@@ -272,7 +272,7 @@ mod tests {
             ([inf, inf, inf, inf], None),
         ] {
             let [x0, y0, x1, y1] = corners;
-            assert_eq!(Part::of([x0, y0, x1, y1, 0.9, 0.0], [8, 10]), expected, "{corners:?}");
+            assert_eq!(CroppedPart::of([x0, y0, x1, y1, 0.9, 0.0], [8, 10]), expected, "{corners:?}");
         }
     }
 

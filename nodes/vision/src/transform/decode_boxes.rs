@@ -3,7 +3,7 @@
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
-use limen_nodes_core::tensor::boxes::{self, Best, ROW, Row};
+use limen_nodes_core::tensor::boxes::{self, Best, BoxRow, ROW};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -13,7 +13,7 @@ use serde::Deserialize;
 /// Cells are `stride` pixels apart and numbered row by row. Each cell produces a box for every class whose score is above
 /// `threshold`. Of more than `max_boxes` boxes, those with the highest scores are kept.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct DecodeBoxesConfig {
     /// Distance from cell to cell in pixels.
     pub stride: usize,
     /// Width of the model's input image in pixels.
@@ -27,7 +27,7 @@ pub struct Config {
     pub max_boxes: usize,
     /// The meaning of the four numbers of a box; `ltrb` by default.
     #[serde(default)]
-    pub form: Form,
+    pub form: BoxForm,
 }
 
 fn half() -> f32 {
@@ -37,7 +37,7 @@ fn half() -> f32 {
 /// The meaning of the four numbers of a detector's box.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Form {
+pub enum BoxForm {
     /// Distances in pixels from the centre of the cell to the left, top, right and bottom edge.
     #[default]
     Ltrb,
@@ -46,19 +46,19 @@ pub enum Form {
 /// The node.
 #[derive(Debug)]
 pub struct DecodeBoxes {
-    grid: Grid,
+    grid: CellGrid,
     /// Boxes by index: `cell · classes + class`.
     best: Best,
 }
 
 /// The grid of cells.
 #[derive(Clone, Copy, Debug)]
-struct Grid {
+struct CellGrid {
     stride: usize,
     columns: usize,
 }
 
-impl Grid {
+impl CellGrid {
     /// Returns the corners of a cell's box from the distances of its edges.
     fn corners(self, cell: usize, [left, top, right, bottom]: [f32; 4]) -> [f32; 4] {
         let centre = |at: usize| (at as f32 + 0.5) * self.stride as f32;
@@ -68,9 +68,9 @@ impl Grid {
 }
 
 impl Node for DecodeBoxes {
-    type Config = Config;
+    type Config = DecodeBoxesConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &DecodeBoxesConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         for (field, n) in [
             ("stride", config.stride),
@@ -112,11 +112,11 @@ impl Node for DecodeBoxes {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: DecodeBoxesConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let stride = config.stride.max(1);
         let most = cx.inputs().first().and_then(|(_, spec)| spec.as_ref()?.max_elements());
         Ok(DecodeBoxes {
-            grid: Grid { stride, columns: (config.width / stride).max(1) },
+            grid: CellGrid { stride, columns: (config.width / stride).max(1) },
             best: Best::new(config.threshold, config.max_boxes, most.unwrap_or(0)),
         })
     }
@@ -149,7 +149,7 @@ impl Transform for DecodeBoxes {
     }
 }
 
-fn to_row([x0, y0, x1, y1]: [f32; 4], score: f32, class: usize) -> Row {
+fn to_row([x0, y0, x1, y1]: [f32; 4], score: f32, class: usize) -> BoxRow {
     [x0, y0, x1, y1, score, class as f32]
 }
 
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn cells_are_numbered_row_by_row_and_boxes_are_relative_to_their_centres() {
-        let grid = Grid { stride: 8, columns: 32 };
+        let grid = CellGrid { stride: 8, columns: 32 };
         for (cell, edges, expected) in [
             (0, [0.0; 4], [4.0, 4.0, 4.0, 4.0]),
             (0, [4.0, 4.0, 4.0, 4.0], [0.0, 0.0, 8.0, 8.0]),

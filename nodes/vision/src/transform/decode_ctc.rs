@@ -16,7 +16,7 @@ use serde::Deserialize;
 /// model's scores are not probabilities. Of equal classes the first one wins. NaN is ignored; a step of nothing but NaN fails
 /// the call.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct DecodeCtcConfig {
     /// The text file with the model's symbols, one per line in the order of the classes, without the blank; relative to the
     /// graph's folder. The symbol of an empty line adds nothing to the text.
     pub alphabet: String,
@@ -52,7 +52,7 @@ struct Alphabet {
 }
 
 impl Alphabet {
-    fn open(config: &Config, folders: &Folders) -> Result<Self, FileProblem> {
+    fn open(config: &DecodeCtcConfig, folders: &Folders) -> Result<Self, FileProblem> {
         let text = input_file::read_whole(&config.alphabet, folders, MAX_ALPHABET)?;
         Alphabet::of(&text, config).map_err(|why| {
             (
@@ -62,7 +62,7 @@ impl Alphabet {
         })
     }
 
-    fn of(text: &[u8], config: &Config) -> Result<Self, String> {
+    fn of(text: &[u8], config: &DecodeCtcConfig) -> Result<Self, String> {
         let text = std::str::from_utf8(text).map_err(|error| format!("byte {} is not UTF-8", error.valid_up_to()))?;
         let mut symbols: Vec<Box<str>> = text.lines().map(Box::from).collect();
         if symbols.is_empty() {
@@ -119,9 +119,9 @@ pub struct DecodeCtc {
 }
 
 impl Node for DecodeCtc {
-    type Config = Config;
+    type Config = DecodeCtcConfig;
 
-    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &DecodeCtcConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let alphabet = Alphabet::open(config, cx.folders);
         if let Err((message, help)) = &alphabet {
@@ -159,7 +159,7 @@ impl Node for DecodeCtc {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: DecodeCtcConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let alphabet = Alphabet::open(&config, cx.folders())
             .map_err(|(message, _)| NodeError::input(&*config.alphabet, message))?;
         // The file may have been replaced since planning.
@@ -199,8 +199,8 @@ impl Transform for DecodeCtc {
 mod tests {
     use super::*;
 
-    fn config(blank: Blank, space: bool) -> Config {
-        Config { alphabet: "a.txt".into(), blank, space }
+    fn config(blank: Blank, space: bool) -> DecodeCtcConfig {
+        DecodeCtcConfig { alphabet: "a.txt".into(), blank, space }
     }
 
     /// Returns scores whose best class of each step is given, with its score; the others have a third of it.

@@ -1,11 +1,11 @@
 //! Boxes of text from a map of probabilities.
 
-use crate::tensor::quads::{self, Outline};
-use crate::tensor::regions::{MAX_PIXELS, Member, Region, Regions};
+use crate::tensor::quads::{self, RegionOutline};
+use crate::tensor::regions::{MAX_PIXELS, PixelMembership, Region, Regions};
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Many, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
-use limen_nodes_core::tensor::boxes::{self, Best, Row};
+use limen_nodes_core::tensor::boxes::{self, Best, BoxRow};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::cmp::Ordering;
@@ -24,7 +24,7 @@ use std::cmp::Ordering;
 /// outermost pixels, which are whole numbers here as in PaddleOCR; it is expanded in the same way, and corners outside the map are
 /// moved to its edge.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct DecodeDbConfig {
     /// A pixel is text if its probability is above this; 0.3 by default.
     #[serde(default = "threshold")]
     pub threshold: f32,
@@ -75,8 +75,8 @@ fn expanded([left, top, right, bottom]: [f32; 4], unclip: f32, width: usize, hei
 
 /// A box and the region that it is around.
 #[derive(Debug, Clone, Copy)]
-struct Found {
-    row: Row,
+struct FoundBox {
+    row: QuadRow,
     region: usize,
 }
 
@@ -84,8 +84,8 @@ struct Found {
 ///
 /// A box moves before those above it that are in its line and right of it. This is how detectors of this family define the order of
 /// reading; "in one line" is not transitive, so no comparison of two boxes could.
-fn sort_lines(found: &mut [Found]) {
-    let corner = |found: &Found| [found.row[1], found.row[0]];
+fn sort_lines(found: &mut [FoundBox]) {
+    let corner = |found: &FoundBox| [found.row[1], found.row[0]];
     found.sort_unstable_by(|a, b| corner(a).partial_cmp(&corner(b)).unwrap_or(Ordering::Equal));
     for last in 1..found.len() {
         for at in (0..last).rev() {
@@ -101,11 +101,11 @@ fn sort_lines(found: &mut [Found]) {
 /// The node.
 #[derive(Debug)]
 pub struct DecodeDb {
-    config: Config,
+    config: DecodeDbConfig,
     regions: Regions,
     best: Best,
-    found: Vec<Found>,
-    outline: Outline,
+    found: Vec<FoundBox>,
+    outline: RegionOutline,
 }
 
 /// Returns height and width of a map with two dims, or three of which the first is 1.
@@ -118,7 +118,7 @@ fn dims<T>(shape: &[T], is_one: impl Fn(&T) -> bool) -> Option<[&T; 2]> {
 }
 
 impl DecodeDb {
-    fn new(config: Config, width: usize, height: usize, quads: bool) -> Self {
+    fn new(config: DecodeDbConfig, width: usize, height: usize, quads: bool) -> Self {
         // `Best` keeps what is above its threshold; here a score equal to it is kept.
         let threshold = config.box_threshold.next_down();
         let best = Best::new(threshold, config.max_boxes, Regions::most(width, height));
@@ -126,15 +126,15 @@ impl DecodeDb {
             regions: Regions::new(width, height, quads),
             best,
             found: Vec::with_capacity(config.max_boxes),
-            outline: Outline::new(if quads { height } else { 0 }),
+            outline: RegionOutline::new(if quads { height } else { 0 }),
             config,
         }
     }
 
     /// Finds the boxes with the highest scores, in the order of reading.
     fn find(&mut self, map: &[f32], width: usize, height: usize) {
-        let Config { threshold, dilation, unclip, .. } = self.config;
-        self.regions.find(map, width, Member { threshold, dilation });
+        let DecodeDbConfig { threshold, dilation, unclip, .. } = self.config;
+        self.regions.find(map, width, PixelMembership { threshold, dilation });
         self.best.clear();
         for (at, region) in self.regions.iter() {
             let [left, top, right, bottom] = region.corners();
@@ -146,18 +146,18 @@ impl DecodeDb {
         for (score, at) in self.best.sorted() {
             let corners = self.regions.get(*at).map_or([0.0; 4], Region::corners);
             let [x0, y0, x1, y1] = expanded(corners, unclip, width, height);
-            self.found.push(Found { row: [x0, y0, x1, y1, *score, 0.0], region: *at });
+            self.found.push(FoundBox { row: [x0, y0, x1, y1, *score, 0.0], region: *at });
         }
         sort_lines(&mut self.found);
     }
 
     /// Writes the boxes that were found.
-    fn write_boxes(&self, rows: &mut [Row]) {
+    fn write_boxes(&self, rows: &mut [QuadRow]) {
         rows.iter_mut().zip(&self.found).for_each(|(row, found)| *row = found.row);
     }
 
     /// Writes the quads of the boxes that were found.
-    fn write_quads(&mut self, width: usize, height: usize, rows: &mut [quads::Row]) {
+    fn write_quads(&mut self, width: usize, height: usize, rows: &mut [quads::QuadRow]) {
         let last = [width, height].map(|side| side.saturating_sub(1) as f32);
         for (row, found) in rows.iter_mut().zip(&self.found) {
             self.outline.clear();
@@ -172,9 +172,9 @@ impl DecodeDb {
 }
 
 impl Node for DecodeDb {
-    type Config = Config;
+    type Config = DecodeDbConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &DecodeDbConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         for (field, value) in [("threshold", config.threshold), ("box_threshold", config.box_threshold)] {
             if !(0.0..=1.0).contains(&value) {
@@ -219,7 +219,7 @@ impl Node for DecodeDb {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: DecodeDbConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let spec = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
         let map = spec.and_then(|spec| dims(&spec.shape, |_| true));
         let size = map.and_then(|[height, width]| Some((height.max()?, width.max()?)));
@@ -256,15 +256,15 @@ impl Transform for DecodeDb {
 mod tests {
     use super::*;
 
-    fn decode(map: &[f32], width: usize, config: Config) -> Vec<Row> {
+    fn decode(map: &[f32], width: usize, config: DecodeDbConfig) -> Vec<QuadRow> {
         let height = map.len() / width.max(1);
         let mut node = DecodeDb::new(config, width, height, false);
         (0..2).for_each(|_| node.find(map, width, height));
         node.found.iter().map(|found| found.row).collect()
     }
 
-    fn config(threshold: f32, box_threshold: f32) -> Config {
-        Config { threshold, dilation: false, box_threshold, unclip: 1.5, max_boxes: 100 }
+    fn config(threshold: f32, box_threshold: f32) -> DecodeDbConfig {
+        DecodeDbConfig { threshold, dilation: false, box_threshold, unclip: 1.5, max_boxes: 100 }
     }
 
     /// The map is made of blocks of 4 × 4 pixels and noise. The expected boxes are those of SciPy: `ndimage.label` with
@@ -328,7 +328,7 @@ mod tests {
             (&[], &[]),
         ] {
             let width = rows.first().map_or(0, |row| row.len());
-            let found = decode(&draw(rows), width, Config { unclip: 0.0, ..config(0.3, 0.75) });
+            let found = decode(&draw(rows), width, DecodeDbConfig { unclip: 0.0, ..config(0.3, 0.75) });
             let boxes: Vec<_> = found.iter().map(|row| [row[0], row[1], row[2], row[3]]).collect();
             assert_eq!(boxes, expected, "{rows:?}");
             assert!(found.iter().all(|row| row[4] == 0.75), "{rows:?}");
@@ -345,7 +345,7 @@ mod tests {
             fill(left, top, value);
         }
         for (max_boxes, expected) in [(100, &[0.7, 0.8, 0.9, 0.65, 0.95][..]), (3, &[0.8, 0.9, 0.95]), (1, &[0.95])] {
-            let found = decode(&map, 60, Config { max_boxes, ..config(0.3, 0.6) });
+            let found = decode(&map, 60, DecodeDbConfig { max_boxes, ..config(0.3, 0.6) });
             let scores: Vec<_> = found.iter().map(|row| row[4]).collect();
             assert_eq!(scores, expected, "{found:?}");
         }

@@ -16,7 +16,7 @@ use serde::Deserialize;
 /// A message of another size or that cannot be decoded is dropped and counted (`malformed`); the report shows the first one. Grey becomes
 /// RGB, and RGB grey, as `channels` says.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct DecodeImageConfig {
     /// Pixels in a row.
     pub width: usize,
     /// Rows.
@@ -59,11 +59,11 @@ impl DecodeImage {
 }
 
 impl Node for DecodeImage {
-    type Config = Config;
+    type Config = DecodeImageConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &DecodeImageConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
-        let Config { width, height, channels } = *config;
+        let DecodeImageConfig { width, height, channels } = *config;
         check_sides([("width", width), ("height", height)], &mut errors);
         if !matches!(channels, 1 | 3) {
             errors.at("channels", format!("`channels` must be 1 or 3, got {channels}")).help("write 3 for RGB");
@@ -82,7 +82,7 @@ impl Node for DecodeImage {
         errors.into_result(ports.cost(Cost::Heavy).selective().memory(height.saturating_mul(width).saturating_mul(4)))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: DecodeImageConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let colour = if config.channels == 1 { Colour::Grey } else { Colour::Rgb };
         let size = (config.height, config.width);
         Ok(DecodeImage { size, colour, pixels: Vec::new(), malformed: cx.lost("malformed") })

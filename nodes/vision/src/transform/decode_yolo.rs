@@ -6,7 +6,7 @@ mod layout;
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
-use limen_nodes_core::tensor::boxes::{self, Best, ROW, Row};
+use limen_nodes_core::tensor::boxes::{self, Best, BoxRow, ROW};
 use limen_nodes_core::tensor::{cost, shape};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -15,7 +15,7 @@ use grid::Grid;
 use layout::Sizes;
 
 pub use grid::cells;
-pub use layout::Layout;
+pub use layout::YoloLayout;
 
 /// Converts the output of a YOLO model, `f32[candidates,numbers]` or `f32[numbers,candidates]`, into `boxes`
 /// `f32[≤max_boxes,6]`: x0, y0, x1, y1, score, class, the highest score first, in pixels of the model's input image.
@@ -27,11 +27,11 @@ pub use layout::Layout;
 /// the numbers of boxes and classes; where its dims are swapped, a `transpose` node with `order: [1, 0]`. Scores are probabilities: an
 /// output with a score above 1.1 is a failed call, because it has another meaning. So is an output whose centres are not pixels.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct DecodeYoloConfig {
     /// The order of the numbers; by default the only one that the shape of the input allows. A `v5` output needs `layout` or `classes`,
     /// because its shape may also be that of a `v8` output with swapped dims. With one candidate for each cell of a square image (YOLOv6
     /// and YOLOX, 8400 for 640 × 640 pixels) it needs `layout`: `v5` and `yolox` have the same shape there.
-    pub layout: Option<Layout>,
+    pub layout: Option<YoloLayout>,
     /// The width of the model's input image in pixels, for `yolox`; by default that of a square.
     pub width: Option<usize>,
     /// The height of the model's input image in pixels, for `yolox`; by default that of a square.
@@ -68,33 +68,33 @@ fn thousand() -> usize {
 }
 
 /// The lengths of the buffers.
-struct Buffers {
+struct BufferLengths {
     /// Boxes of an output, at most.
     boxes: usize,
     /// Candidates of which the highest score is computed first.
     highest: usize,
 }
 
-impl Buffers {
-    fn of(config: &Config, sizes: Sizes) -> Self {
+impl BufferLengths {
+    fn of(config: &DecodeYoloConfig, sizes: Sizes) -> Self {
         let candidates = sizes.candidates.unwrap_or(0);
         let boxes = if config.multi_label { candidates.saturating_mul(sizes.classes) } else { candidates };
-        let needs_highest = sizes.layout == Layout::V8 && !config.multi_label;
-        Buffers { boxes, highest: if needs_highest { candidates } else { 0 } }
+        let needs_highest = sizes.layout == YoloLayout::V8 && !config.multi_label;
+        BufferLengths { boxes, highest: if needs_highest { candidates } else { 0 } }
     }
 }
 
 /// The node.
 #[derive(Debug)]
 pub struct DecodeYolo {
-    layout: Layout,
+    layout: YoloLayout,
     classes: usize,
     threshold: f32,
     multi_label: bool,
     grid: Option<Grid>,
     /// Boxes by index: `candidate · classes + class`.
     best: Best,
-    /// Score and class of every candidate, for [`Layout::V8`].
+    /// Score and class of every candidate, for [`YoloLayout::V8`].
     highest: Vec<(f32, usize)>,
 }
 
@@ -104,8 +104,8 @@ fn greater(a: (f32, usize), b: (f32, usize)) -> (f32, usize) {
 }
 
 impl DecodeYolo {
-    fn new(config: &Config, sizes: Sizes) -> Self {
-        let buffers = Buffers::of(config, sizes);
+    fn new(config: &DecodeYoloConfig, sizes: Sizes) -> Self {
+        let buffers = BufferLengths::of(config, sizes);
         DecodeYolo {
             layout: sizes.layout,
             classes: sizes.classes,
@@ -121,10 +121,10 @@ impl DecodeYolo {
     fn collect(&mut self, values: &[f32], candidates: usize) {
         self.best.clear();
         match self.layout {
-            Layout::V5 | Layout::Yolox => self.collect_rows(values),
-            Layout::V8 => self.collect_columns(values.get(4 * candidates..).unwrap_or_default(), candidates),
-            Layout::V10 => {
-                let rows: &[Row] = values.as_chunks().0;
+            YoloLayout::V5 | YoloLayout::Yolox => self.collect_rows(values),
+            YoloLayout::V8 => self.collect_columns(values.get(4 * candidates..).unwrap_or_default(), candidates),
+            YoloLayout::V10 => {
+                let rows: &[BoxRow] = values.as_chunks().0;
                 rows.iter().zip(0..).for_each(|(row, at)| self.best.offer(row[4], at));
             }
         }
@@ -171,7 +171,7 @@ impl DecodeYolo {
     /// Returns the distance from number to number of a candidate, and from candidate to candidate.
     fn steps(&self, candidates: usize) -> [usize; 2] {
         match self.layout {
-            Layout::V8 => [candidates, 1],
+            YoloLayout::V8 => [candidates, 1],
             layout => [1, layout.others() + self.classes],
         }
     }
@@ -184,14 +184,14 @@ impl DecodeYolo {
         let [number, step] = self.steps(candidates);
         let centre = |candidate: usize| [0, 1].map(|n| values[candidate * step + n * number].abs());
         match self.layout {
-            Layout::V10 => None,
+            YoloLayout::V10 => None,
             // The last cell is the one at the lower right.
-            Layout::Yolox => centre(candidates - 1).iter().any(|cells| *cells > FAR).then_some(
+            YoloLayout::Yolox => centre(candidates - 1).iter().any(|cells| *cells > FAR).then_some(
                 "the centre of the last box is more than 32 cells from its cell: if the model outputs pixels, write `layout: v5`",
             ),
-            Layout::V5 | Layout::V8 => {
+            YoloLayout::V5 | YoloLayout::V8 => {
                 let is_near = (0..candidates).all(|candidate| centre(candidate).iter().all(|pixels| *pixels < NEAR));
-                let may_be_yolox = self.layout == Layout::V5 && Grid::of(candidates, None).is_some();
+                let may_be_yolox = self.layout == YoloLayout::V5 && Grid::of(candidates, None).is_some();
                 is_near.then_some(match may_be_yolox {
                     true => {
                         "all centres are within 8 pixels of the corner, so they are not pixels: for the output of YOLOX write \
@@ -207,10 +207,10 @@ impl DecodeYolo {
     }
 
     /// Writes the rows of the best boxes.
-    fn write(&mut self, values: &[f32], candidates: usize, rows: &mut [Row]) {
+    fn write(&mut self, values: &[f32], candidates: usize, rows: &mut [BoxRow]) {
         let [number, step] = self.steps(candidates);
         for (row, (score, at)) in rows.iter_mut().zip(self.best.sorted()) {
-            if self.layout == Layout::V10 {
+            if self.layout == YoloLayout::V10 {
                 *row = values.as_chunks().0[*at];
                 continue;
             }
@@ -227,9 +227,9 @@ impl DecodeYolo {
 }
 
 impl Node for DecodeYolo {
-    type Config = Config;
+    type Config = DecodeYoloConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &DecodeYoloConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.threshold.is_nan() {
             errors.at("threshold", "`threshold` must be a number, got NaN").help("write a number, such as 0.25");
@@ -255,7 +255,9 @@ impl Node for DecodeYolo {
                     let message = format!("expected the output of a YOLO{wanted} model{classes}, found {spec}");
                     errors.input("in", message).help(config.advice(shape));
                 }
-                [Sizes { layout: Layout::V5, classes, .. }] if config.layout.is_none() && config.classes.is_none() => {
+                [Sizes { layout: YoloLayout::V5, classes, .. }]
+                    if config.layout.is_none() && config.classes.is_none() =>
+                {
                     let message = format!(
                         "{spec} can be the output of a v5 model with {classes} classes, or of a v8 model with {} and swapped dims",
                         classes + 1
@@ -266,7 +268,7 @@ impl Node for DecodeYolo {
                 }
                 [sizes] => {
                     let Sizes { layout, candidates, classes, .. } = *sizes;
-                    if config.multi_label && layout == Layout::V10 {
+                    if config.multi_label && layout == YoloLayout::V10 {
                         errors
                             .at(
                                 "multi_label",
@@ -274,11 +276,12 @@ impl Node for DecodeYolo {
                             )
                             .help("remove `multi_label`");
                     }
-                    let buffers = Buffers::of(config, *sizes);
+                    let buffers = BufferLengths::of(config, *sizes);
                     most = candidates.map_or(most, |_| buffers.boxes.min(most));
                     memory = Best::bytes(config.max_boxes, buffers.boxes)
                         .saturating_add(buffers.highest.saturating_mul(size_of::<(f32, usize)>()));
-                    let classes = if layout == Layout::V10 { String::new() } else { format!(", {classes} classes") };
+                    let classes =
+                        if layout == YoloLayout::V10 { String::new() } else { format!(", {classes} classes") };
                     ports = ports.note(format!("{spec} has layout {layout}{classes}"));
                 }
                 several => {
@@ -298,7 +301,7 @@ impl Node for DecodeYolo {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: DecodeYoloConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let spec = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
         match shape::matrix_dims(spec).map(|shape| Sizes::of(&config, shape)).as_deref() {
             Some([sizes]) => Ok(DecodeYolo::new(&config, *sizes)),
@@ -339,8 +342,16 @@ impl Transform for DecodeYolo {
 mod tests {
     use super::*;
 
-    fn config(layout: Option<Layout>, classes: Option<usize>) -> Config {
-        Config { layout, width: None, height: None, classes, threshold: 0.25, max_boxes: 4, multi_label: false }
+    fn config(layout: Option<YoloLayout>, classes: Option<usize>) -> DecodeYoloConfig {
+        DecodeYoloConfig {
+            layout,
+            width: None,
+            height: None,
+            classes,
+            threshold: 0.25,
+            max_boxes: 4,
+            multi_label: false,
+        }
     }
 
     /// The expected rows are those of a NumPy implementation of what Ultralytics does before suppression, on the same numbers:
@@ -361,13 +372,14 @@ mod tests {
             [0.0695, 0.6475, 0.6725, 1.1425, 0.831, 1.0],
         ];
         for (layout, shape, multi_label, expected) in [
-            (Layout::V5, [4, 8], false, &[of_rows[0], of_rows[2]][..]),
-            (Layout::V5, [4, 8], true, &of_rows),
-            (Layout::V8, [8, 4], false, &of_columns[..2]),
-            (Layout::V8, [8, 4], true, &of_columns),
+            (YoloLayout::V5, [4, 8], false, &[of_rows[0], of_rows[2]][..]),
+            (YoloLayout::V5, [4, 8], true, &of_rows),
+            (YoloLayout::V8, [8, 4], false, &of_columns[..2]),
+            (YoloLayout::V8, [8, 4], true, &of_columns),
         ] {
-            let classes = if layout == Layout::V5 { 3 } else { 4 };
-            let config = Config { max_boxes: expected.len(), multi_label, ..config(Some(layout), Some(classes)) };
+            let classes = if layout == YoloLayout::V5 { 3 } else { 4 };
+            let config =
+                DecodeYoloConfig { max_boxes: expected.len(), multi_label, ..config(Some(layout), Some(classes)) };
             let [sizes] = Sizes::of(&config, &shape.map(Dim::Fixed))[..] else { panic!("{layout}") };
             let mut node = DecodeYolo::new(&config, sizes);
             let candidates = sizes.candidates.unwrap();
@@ -390,7 +402,7 @@ mod tests {
         let mut numbers = vec![0.0; 84 * 6];
         // Row 2, column 1 of the cells of 16 pixels.
         numbers[(64 + 9) * 6..][..6].copy_from_slice(&[0.25, -0.5, 0.5, -0.25, 0.75, 0.5]);
-        let config = config(Some(Layout::Yolox), Some(1));
+        let config = config(Some(YoloLayout::Yolox), Some(1));
         let [sizes] = Sizes::of(&config, &[84, 6].map(Dim::Fixed))[..] else { panic!() };
         let mut node = DecodeYolo::new(&config, sizes);
         node.collect(&numbers, 84);
@@ -405,10 +417,10 @@ mod tests {
     #[test]
     fn centres_that_have_another_meaning_are_refused() {
         for (layout, first, last, expected) in [
-            (Layout::V5, [0.5, 0.5], [1.5, -0.5], Some("`layout: yolox`")),
-            (Layout::V5, [4.0, 4.0], [400.0, 400.0], None),
-            (Layout::Yolox, [0.5, 0.5], [1.5, -0.5], None),
-            (Layout::Yolox, [4.0, 4.0], [400.0, 400.0], Some("`layout: v5`")),
+            (YoloLayout::V5, [0.5, 0.5], [1.5, -0.5], Some("`layout: yolox`")),
+            (YoloLayout::V5, [4.0, 4.0], [400.0, 400.0], None),
+            (YoloLayout::Yolox, [0.5, 0.5], [1.5, -0.5], None),
+            (YoloLayout::Yolox, [4.0, 4.0], [400.0, 400.0], Some("`layout: v5`")),
         ] {
             let mut numbers = vec![0.0; 189 * 6];
             numbers[..6].copy_from_slice(&[first[0], first[1], 1.0, 1.0, 0.75, 1.0]);
@@ -425,10 +437,10 @@ mod tests {
 
     #[test]
     fn scores_that_are_nan_and_outputs_without_candidates_give_no_boxes() {
-        for layout in Layout::ALL {
+        for layout in YoloLayout::ALL {
             for multi_label in [false, true] {
-                let config = Config { multi_label, ..config(Some(layout), None) };
-                let classes = if layout == Layout::V10 { 1 } else { 2 };
+                let config = DecodeYoloConfig { multi_label, ..config(Some(layout), None) };
+                let classes = if layout == YoloLayout::V10 { 1 } else { 2 };
                 let sizes = Sizes { layout, candidates: Some(3), classes, grid: None };
                 let mut node = DecodeYolo::new(&config, sizes);
                 for (values, candidates) in [(&[f32::NAN; 21][..], 3), (&[], 0)] {

@@ -15,7 +15,7 @@ use limen::node::{
     Building, Connected, Emit, Many, MessageSet, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports,
     Transform,
 };
-use limen_nodes_core::tensor::boxes::{self, Row};
+use limen_nodes_core::tensor::boxes::{self, BoxRow};
 use limen_nodes_core::tensor::{cost, joined, shape};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -28,7 +28,7 @@ use std::fmt::Write as _;
 /// A box has the colour of its id, else of its class, and above it its label: the class by name or number, the score in percent, the id. What
 /// lies outside of the image is cut off. Boxes with a corner that is NaN or infinite are left out and counted (`left_out`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct DrawConfig {
     /// The names of the classes, in their order; what has none is its number.
     #[serde(default)]
     pub labels: Vec<String>,
@@ -157,7 +157,7 @@ impl DrawTarget for Canvas<'_> {
 }
 
 /// The corners of a box in whole pixels, at most one line outside of the image; `None` if one is no number.
-fn corners([left, top, right, bottom, ..]: &Row, canvas: &Canvas<'_>, line: u32) -> Option<[i32; 4]> {
+fn corners([left, top, right, bottom, ..]: &BoxRow, canvas: &Canvas<'_>, line: u32) -> Option<[i32; 4]> {
     let outside = line as f32 + 1.0;
     let place = |at: f32, most: usize| at.is_finite().then(|| at.round().clamp(-outside, most as f32 + outside) as i32);
     let (w, h) = (canvas.width, canvas.height);
@@ -167,7 +167,7 @@ fn corners([left, top, right, bottom, ..]: &Row, canvas: &Canvas<'_>, line: u32)
 /// The node.
 #[derive(Debug)]
 pub struct Draw {
-    config: Config,
+    config: DrawConfig,
     /// The places of the inputs in a set: image, boxes, ids.
     places: [Option<usize>; 3],
     text: String,
@@ -177,12 +177,12 @@ pub struct Draw {
 const INPUTS: [&str; 3] = ["image", "boxes", "ids"];
 
 impl Draw {
-    fn new(config: Config, names: &[String]) -> Draw {
+    fn new(config: DrawConfig, names: &[String]) -> Draw {
         let places = INPUTS.map(|input| names.iter().position(|name| name == input));
         Draw { config, places, text: String::with_capacity(64), left_out: 0 }
     }
 
-    fn draw(&mut self, canvas: &mut Canvas<'_>, row: &Row, id: Option<u32>) {
+    fn draw(&mut self, canvas: &mut Canvas<'_>, row: &BoxRow, id: Option<u32>) {
         let Draw { config, text, .. } = self;
         if row[4] < config.threshold {
             return;
@@ -236,9 +236,9 @@ impl Draw {
 }
 
 impl Node for Draw {
-    type Config = Config;
+    type Config = DrawConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &DrawConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if !(1..=64).contains(&config.line) {
             errors.at("line", format!("`line` must be 1 to 64, got {}", config.line)).help("write 2");
@@ -284,7 +284,7 @@ impl Node for Draw {
         errors.into_result(ports.out_port(out).cost(cost::of(most / 8)))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: DrawConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Draw::new(config, &joined::names(cx)))
     }
 
@@ -330,7 +330,12 @@ mod tests {
     use super::*;
 
     /// What is drawn into a black image; `#` is a pixel that is not black.
-    fn drawn(keys: &str, [height, width, channels]: [usize; 3], rows: &[Row], ids: Option<&[u32]>) -> (Vec<u8>, Draw) {
+    fn drawn(
+        keys: &str,
+        [height, width, channels]: [usize; 3],
+        rows: &[BoxRow],
+        ids: Option<&[u32]>,
+    ) -> (Vec<u8>, Draw) {
         let config = serde_json::from_str(&format!("{{{keys}}}")).unwrap_or_else(|error| panic!("{keys}: {error}"));
         let mut draw = Draw::new(config, &[]);
         let mut pixels = vec![0; height * width * channels];

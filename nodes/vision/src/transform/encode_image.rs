@@ -15,7 +15,7 @@ use serde::Deserialize;
 ///
 /// A file that is larger than its pixels and 64 KiB, as of noise, is dropped and counted (`oversized`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct EncodeImageConfig {
     /// The format of the files; `jpeg` by default.
     #[serde(default)]
     pub format: ImageFormat,
@@ -60,7 +60,7 @@ impl EncodeImage {
                     );
                     return Err(NodeError::input("in", why));
                 };
-                let image = Rows { pixels, width, height, is_grey: channels == 1 };
+                let image = ImageRows { pixels, width, height, is_grey: channels == 1 };
                 Encoder::new(&mut self.file, self.quality).encode_image(image).map_err(NodeError::other)
             }
             ImageFormat::Png => {
@@ -79,14 +79,14 @@ impl EncodeImage {
 }
 
 /// The rows of an image of 1 or 3 channels: one type for both, so that the encoder is compiled once. Its own types are nine.
-struct Rows<'a> {
+struct ImageRows<'a> {
     pixels: &'a [u8],
     width: u16,
     height: u16,
     is_grey: bool,
 }
 
-impl ImageBuffer for Rows<'_> {
+impl ImageBuffer for ImageRows<'_> {
     fn get_jpeg_color_type(&self) -> JpegColorType {
         if self.is_grey { JpegColorType::Luma } else { JpegColorType::Ycbcr }
     }
@@ -117,9 +117,9 @@ impl ImageBuffer for Rows<'_> {
 }
 
 impl Node for EncodeImage {
-    type Config = Config;
+    type Config = EncodeImageConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &EncodeImageConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.quality.is_some_and(|quality| !(1..=100).contains(&quality)) {
             errors.at("quality", "`quality` must be 1 to 100").help("write 85");
@@ -147,7 +147,7 @@ impl Node for EncodeImage {
         errors.into_result(ports.cost(Cost::Heavy).selective().memory(bytes))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: EncodeImageConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let planned = cx.outputs().first().and_then(|(_, spec)| spec.as_ref()?.max_bytes());
         let (quality, most) = (config.quality.unwrap_or(85), planned.unwrap_or(0));
         Ok(EncodeImage { format: config.format, quality, file: Vec::new(), most, oversized: cx.lost("oversized") })

@@ -1,7 +1,7 @@
 //! Image scaling that keeps the aspect ratio.
 
-use crate::tensor::filter::Filter;
-use crate::tensor::frame::Frame;
+use crate::tensor::filter::ResizeFilter;
+use crate::tensor::frame::FrameBuffer;
 use crate::tensor::image;
 use crate::tensor::placement::Placement;
 use limen::message::PortSpec;
@@ -18,7 +18,7 @@ use serde::Deserialize;
 /// boxes in the frame back with it. With `order: scale_first`, the size of the scaled image and its place are those of `LetterBox` of the
 /// package ultralytics.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct LetterboxConfig {
     /// Width of the frame in pixels.
     pub width: usize,
     /// Height of the frame in pixels.
@@ -28,13 +28,13 @@ pub struct Config {
     pub fill: u8,
     /// Where the image lies in the frame, in the middle or in the corner at the top left; `center` by default.
     #[serde(default)]
-    pub at: At,
+    pub at: Alignment,
     /// Whether the image is scaled before or after the rest is filled; `scale_first` by default.
     #[serde(default)]
-    pub order: Order,
+    pub order: FillOrder,
     /// The interpolation filter, one of those of `resize`; `linear`, that of `cv2.resize`, by default.
     #[serde(default = "Filter::linear")]
-    pub filter: Filter,
+    pub filter: ResizeFilter,
 }
 
 fn fill() -> u8 {
@@ -44,7 +44,7 @@ fn fill() -> u8 {
 /// Where an image lies in a frame.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum At {
+pub enum Alignment {
     /// In the middle.
     #[default]
     Center,
@@ -55,7 +55,7 @@ pub enum At {
 /// Whether an image is scaled before or after the rest of its frame is filled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
+pub enum FillOrder {
     /// The image is scaled to a whole number of pixels, then the rest of the frame is filled.
     #[default]
     ScaleFirst,
@@ -66,34 +66,34 @@ pub enum Order {
 
 /// The height and width of a scaled image, and its first row and column in the frame.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct ImagePlace {
     size: [usize; 2],
     first: [usize; 2],
 }
 
-impl Place {
+impl ImagePlace {
     /// The place of an image in a frame of the given height and width; no length is 0.
-    fn new([h, w]: [usize; 2], [height, width]: [usize; 2], at: At) -> Self {
+    fn new([h, w]: [usize; 2], [height, width]: [usize; 2], at: Alignment) -> Self {
         // The roundings, halves to even, are those of LetterBox.
         let scale = (height as f64 / h as f64).min(width as f64 / w as f64);
         let scaled = |side: usize, most: usize| ((side as f64 * scale).round_ties_even() as usize).clamp(1, most);
         let size = [scaled(h, height), scaled(w, width)];
         let before = |free: usize| match at {
-            At::Center => (free as f64 / 2.0 - 0.1).round_ties_even() as usize,
-            At::TopLeft => 0,
+            Alignment::Center => (free as f64 / 2.0 - 0.1).round_ties_even() as usize,
+            Alignment::TopLeft => 0,
         };
-        Place { size, first: [before(height - size[0]), before(width - size[1])] }
+        ImagePlace { size, first: [before(height - size[0]), before(width - size[1])] }
     }
 
     /// The height and width of an image that was filled to the aspect ratio of a frame, and the first row and column of the image in
     /// it; no length is 0.
-    fn filled([h, w]: [usize; 2], [height, width]: [usize; 2], at: At) -> Self {
+    fn filled([h, w]: [usize; 2], [height, width]: [usize; 2], at: Alignment) -> Self {
         // One side stays as it is.
         let scale = (h as f64 / height as f64).max(w as f64 / width as f64);
         let grown = |side: usize, frame: usize| ((frame as f64 * scale).round_ties_even() as usize).max(side);
         let size = [grown(h, height), grown(w, width)];
-        let before = |free: usize| if at == At::Center { free / 2 } else { 0 };
-        Place { size, first: [before(size[0] - h), before(size[1] - w)] }
+        let before = |free: usize| if at == Alignment::Center { free / 2 } else { 0 };
+        ImagePlace { size, first: [before(size[0] - h), before(size[1] - w)] }
     }
 
     /// The placement of an image of this height and width that was filled before it was scaled to a frame.
@@ -117,21 +117,21 @@ impl Place {
     }
 }
 
-impl Config {
+impl LetterboxConfig {
     /// Returns where an image of a height and a width lies in the frame: its scaled height and width, its first row and column, and the
     /// numbers of its placement. `None` if it is filled before it is scaled.
     pub fn place(&self, image: [usize; 2]) -> Option<([usize; 2], [usize; 2], [f32; 6])> {
-        if self.order == Order::FillFirst || image.contains(&0) {
+        if self.order == FillOrder::FillFirst || image.contains(&0) {
             return None;
         }
-        let place = Place::new(image, [self.height, self.width], self.at);
+        let place = ImagePlace::new(image, [self.height, self.width], self.at);
         Some((place.size, place.first, place.placement(image).numbers()))
     }
 }
 
-/// Returns [`Place::filled`], if an image of that size is possible.
-fn filled(image: [usize; 2], frame: [usize; 2], at: At) -> Result<Place, String> {
-    let place = Place::filled(image, frame, at);
+/// Returns [`ImagePlace::filled`], if an image of that size is possible.
+fn filled(image: [usize; 2], frame: [usize; 2], at: Alignment) -> Result<ImagePlace, String> {
+    let place = ImagePlace::filled(image, frame, at);
     if place.size.iter().any(|side| *side > image::MAX_SIDE) {
         let ([h, w], [height, width]) = (image, place.size);
         let most = image::MAX_SIDE;
@@ -145,9 +145,9 @@ fn filled(image: [usize; 2], frame: [usize; 2], at: At) -> Result<Place, String>
 /// The node.
 #[derive(Debug)]
 pub struct Letterbox {
-    frame: Frame,
-    at: At,
-    order: Order,
+    frame: FrameBuffer,
+    at: Alignment,
+    order: FillOrder,
     /// The image with the rest filled, before it is scaled.
     filled: Vec<u8>,
 }
@@ -158,10 +158,10 @@ impl Letterbox {
         &mut self,
         [h, w, channels]: [usize; 3],
         pixels: &[u8],
-        place: &Place,
+        place: &ImagePlace,
         into: &mut [u8],
     ) -> Result<(), String> {
-        let Place { size: [height, width], first: [top, left] } = *place;
+        let ImagePlace { size: [height, width], first: [top, left] } = *place;
         self.filled.resize(height * width * channels, 0);
         self.frame.clear(&mut self.filled);
         image::put_part([height, width, channels], &mut self.filled, [top, left], [h, w], pixels);
@@ -171,22 +171,22 @@ impl Letterbox {
 }
 
 impl Node for Letterbox {
-    type Config = Config;
+    type Config = LetterboxConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &LetterboxConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         image::check_sides([("width", config.width), ("height", config.height)], &mut errors);
         let dims = shape::image_dims(given.single());
         image::check_channels("in", dims, &mut errors);
         let spec = dims.map(|dims| image::of_size(config.height, config.width, dims));
         let mut memory = spec.as_ref().and_then(PortSpec::max_bytes).unwrap_or(0);
-        if config.order == Order::FillFirst
+        if config.order == FillOrder::FillFirst
             && config.width > 0
             && config.height > 0
             && let Some([h, w, channels]) = dims.and_then(image::largest)
         {
             match filled([h, w], [config.height, config.width], config.at) {
-                Ok(Place { size: [height, width], .. }) => memory += height * width * channels,
+                Ok(ImagePlace { size: [height, width], .. }) => memory += height * width * channels,
                 Err(why) => {
                     errors
                         .at("order", why)
@@ -199,11 +199,11 @@ impl Node for Letterbox {
         errors.into_result(ports.output("placement", Placement::spec()).memory(memory).cost(Cost::Heavy))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let Config { width, height, fill, at, order, filter } = config;
+    fn build(config: LetterboxConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let LetterboxConfig { width, height, fill, at, order, filter } = config;
         let most = cx.outputs().first().and_then(|(_, spec)| spec.as_ref()?.max_bytes()).unwrap_or(0);
         let largest = cx.inputs().first().and_then(|(_, spec)| image::largest(shape::image_dims(spec.as_ref())?));
-        let filled = match largest.filter(|_| order == Order::FillFirst) {
+        let filled = match largest.filter(|_| order == FillOrder::FillFirst) {
             Some([h, w, channels]) => filled([h, w], [height, width], at)
                 .map(|place| place.size[0] * place.size[1] * channels)
                 .map_err(|why| NodeError::input("in", why))?,
@@ -211,7 +211,7 @@ impl Node for Letterbox {
         };
         let mut buffer = Vec::new();
         buffer.try_reserve_exact(filled).map_err(NodeError::other)?;
-        Ok(Letterbox { frame: Frame::new(height, width, fill, filter, most), at, order, filled: buffer })
+        Ok(Letterbox { frame: FrameBuffer::new(height, width, fill, filter, most), at, order, filled: buffer })
     }
 }
 
@@ -226,16 +226,18 @@ impl Transform for Letterbox {
         }
         let (height, width) = (self.frame.height, self.frame.width);
         let place = match self.order {
-            Order::ScaleFirst => Place::new([h, w], [height, width], self.at),
-            Order::FillFirst => filled([h, w], [height, width], self.at).map_err(|why| NodeError::input("in", why))?,
+            FillOrder::ScaleFirst => ImagePlace::new([h, w], [height, width], self.at),
+            FillOrder::FillFirst => {
+                filled([h, w], [height, width], self.at).map_err(|why| NodeError::input("in", why))?
+            }
         };
         if out.0.is_connected() {
             let mut image = out.0.loan(input.header())?;
             shape::set_shape(&mut image, &[height, width, c])?;
             let into = image.as_mut_slice()?;
             match self.order {
-                Order::ScaleFirst => self.frame.draw([h, w, c], pixels, place.size, place.first, into),
-                Order::FillFirst => self.draw_filled([h, w, c], pixels, &place, into),
+                FillOrder::ScaleFirst => self.frame.draw([h, w, c], pixels, place.size, place.first, into),
+                FillOrder::FillFirst => self.draw_filled([h, w, c], pixels, &place, into),
             }
             .map_err(|why| NodeError::input("in", why))?;
             out.0.send(image);
@@ -243,8 +245,8 @@ impl Transform for Letterbox {
         if out.1.is_connected() {
             let mut placement = out.1.loan(input.header())?;
             let numbers = match self.order {
-                Order::ScaleFirst => place.placement([h, w]),
-                Order::FillFirst => place.filled_placement([h, w], [height, width]),
+                FillOrder::ScaleFirst => place.placement([h, w]),
+                FillOrder::FillFirst => place.filled_placement([h, w], [height, width]),
             };
             placement.as_mut_slice()?.copy_from_slice(&numbers.numbers());
             out.1.send(placement);
@@ -274,10 +276,17 @@ mod tests {
             ([427, 640], [640, 640], [427, 640], [106, 0]),
             ([612, 612], [641, 640], [640, 640], [0, 0]),
         ] {
-            assert_eq!(Place::new(image, frame, At::Center), Place { size, first }, "{image:?} in {frame:?}");
-            assert_eq!(Place::new(image, frame, At::TopLeft), Place { size, first: [0, 0] });
+            assert_eq!(
+                ImagePlace::new(image, frame, Alignment::Center),
+                ImagePlace { size, first },
+                "{image:?} in {frame:?}"
+            );
+            assert_eq!(ImagePlace::new(image, frame, Alignment::TopLeft), ImagePlace { size, first: [0, 0] });
         }
         // There it is 0, which is no size.
-        assert_eq!(Place::new([1, 10_000], [64, 640], At::Center), Place { size: [1, 640], first: [31, 0] });
+        assert_eq!(
+            ImagePlace::new([1, 10_000], [64, 640], Alignment::Center),
+            ImagePlace { size: [1, 640], first: [31, 0] }
+        );
     }
 }

@@ -3,7 +3,7 @@
 use limen::message::Dim;
 use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
-use limen_nodes_core::tensor::boxes::{self, ROW, Row};
+use limen_nodes_core::tensor::boxes::{self, BoxRow, ROW};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -15,7 +15,7 @@ const MAX_BOXES: usize = 300;
 ///
 /// Boxes whose score is NaN are removed.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct NmsConfig {
     /// A box is removed if its intersection over union with a kept box is above this; 0.5 by default.
     #[serde(default = "half")]
     pub iou: f32,
@@ -40,7 +40,7 @@ fn most() -> usize {
 pub struct Nms {
     rule: Rule,
     order: Vec<(f32, usize)>,
-    kept: Vec<Row>,
+    kept: Vec<BoxRow>,
 }
 
 /// Which boxes remain.
@@ -52,7 +52,7 @@ struct Rule {
 }
 
 /// Keeps the boxes with the highest scores, greedily.
-fn suppress(rows: &[Row], rule: Rule, order: &mut Vec<(f32, usize)>, kept: &mut Vec<Row>) {
+fn suppress(rows: &[BoxRow], rule: Rule, order: &mut Vec<(f32, usize)>, kept: &mut Vec<BoxRow>) {
     order.clear();
     order.extend(rows.iter().map(|row| row[4]).zip(0..).filter(|(score, _)| !score.is_nan()));
     order.sort_unstable_by(|a, b| boxes::by_score(*a, *b));
@@ -62,7 +62,7 @@ fn suppress(rows: &[Row], rule: Rule, order: &mut Vec<(f32, usize)>, kept: &mut 
             break;
         }
         let row = &rows[*at];
-        let is_rival = |better: &Row| rule.across_classes || better[5] == row[5];
+        let is_rival = |better: &BoxRow| rule.across_classes || better[5] == row[5];
         if !kept.iter().any(|better| is_rival(better) && boxes::iou(better, row) > rule.iou) {
             kept.push(*row);
         }
@@ -70,9 +70,9 @@ fn suppress(rows: &[Row], rule: Rule, order: &mut Vec<(f32, usize)>, kept: &mut 
 }
 
 impl Node for Nms {
-    type Config = Config;
+    type Config = NmsConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &NmsConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if !(0.0..=1.0).contains(&config.iou) {
             errors.at("iou", format!("`iou` must be 0 to 1, got {}", config.iou)).help("write a number from 0 to 1");
@@ -85,12 +85,12 @@ impl Node for Nms {
         let most = input.shape.first().and_then(Dim::max).map_or(config.max_boxes, |n| n.min(config.max_boxes));
         let rows = input.shape.first().and_then(Dim::max).unwrap_or(0);
         let order = rows.saturating_mul(size_of::<(f32, usize)>());
-        let kept = config.max_boxes.min(MAX_BOXES) * size_of::<Row>();
+        let kept = config.max_boxes.min(MAX_BOXES) * size_of::<BoxRow>();
         let ports = Ports::new().input("in", input).output("out", boxes::spec(most)).cost(Cost::Medium);
         errors.into_result(ports.memory(order.saturating_add(kept)))
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: NmsConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let rows = cx.inputs().first().and_then(|(_, spec)| spec.as_ref()?.shape.first()?.max());
         Ok(Nms {
             rule: Rule { iou: config.iou, most: config.max_boxes, across_classes: config.across_classes },
@@ -118,7 +118,7 @@ impl Transform for Nms {
 mod tests {
     use super::*;
 
-    fn row(x: f32, score: f32, class: f32) -> Row {
+    fn row(x: f32, score: f32, class: f32) -> BoxRow {
         [x, 0.0, x + 10.0, 10.0, score, class]
     }
 

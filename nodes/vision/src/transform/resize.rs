@@ -1,6 +1,6 @@
 //! Image scaling.
 
-use crate::tensor::filter::Filter;
+use crate::tensor::filter::ResizeFilter;
 use crate::tensor::image;
 use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
@@ -17,14 +17,14 @@ use serde::Deserialize;
 /// default of `cv2.resize`, which does not average. `area` is `INTER_AREA`. `nearest` is also `INTER_NEAREST_EXACT`, which rarely takes the
 /// other one of two pixels that are equally near, but not `INTER_NEAREST`, which takes the pixel to the left and above.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct ResizeConfig {
     /// Width of the output in pixels.
     pub width: usize,
     /// Height of the output in pixels.
     pub height: usize,
     /// The interpolation filter; `bilinear`, that of Pillow, by default.
     #[serde(default)]
-    pub filter: Filter,
+    pub filter: ResizeFilter,
 }
 
 /// The node.
@@ -36,9 +36,9 @@ pub struct Resize {
 }
 
 impl Node for Resize {
-    type Config = Config;
+    type Config = ResizeConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &ResizeConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         image::check_sides([("width", config.width), ("height", config.height)], &mut errors);
         let dims = shape::image_dims(given.single());
@@ -52,7 +52,7 @@ impl Node for Resize {
         errors.into_result(shape::gives(ports, output).cost(Cost::Heavy))
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: ResizeConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Resize { resizer: Resizer::new(config.filter.into()), width: config.width, height: config.height })
     }
 }

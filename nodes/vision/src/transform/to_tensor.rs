@@ -10,14 +10,14 @@ use serde::Deserialize;
 
 /// Converts pixels `u8[h,w,c]` into floats of a range, `f32[c,h,w]` by default.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct ToTensorConfig {
     /// Element type of the output; `f32` by default.
     #[serde(default)]
     pub dtype: Float,
     /// Order of the output's dims; `chw` by default. `nchw` and `nhwc` are the same as `chw` and `hwc`, because messages have
     /// no batch dim.
     #[serde(default)]
-    pub layout: Order,
+    pub layout: DimOrder,
     /// The values for pixel levels 0 and 255; [0, 1] by default.
     #[serde(default = "unit")]
     pub range: [f32; 2],
@@ -41,7 +41,7 @@ pub enum Float {
 /// The order of an image's dims, as named in model files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Order {
+pub enum DimOrder {
     /// Channels, height, width.
     #[default]
     Chw,
@@ -53,18 +53,18 @@ pub enum Order {
     Nhwc,
 }
 
-impl Config {
+impl ToTensorConfig {
     /// Returns the number of every pixel level.
     pub fn numbers(&self) -> [f32; 256] {
         levels(self.range).map(|level| level as f32)
     }
 }
 
-impl Order {
+impl DimOrder {
     fn layout(self) -> Layout {
         match self {
-            Order::Chw | Order::Nchw => Layout::Chw,
-            Order::Hwc | Order::Nhwc => Layout::Hwc,
+            DimOrder::Chw | DimOrder::Nchw => Layout::Chw,
+            DimOrder::Hwc | DimOrder::Nhwc => Layout::Hwc,
         }
     }
 }
@@ -72,12 +72,12 @@ impl Order {
 /// The node. It converts pixels through a table of all 256 levels.
 #[derive(Debug)]
 pub struct ToTensor {
-    table: Table,
+    table: ValueTable,
     layout: Layout,
 }
 
 #[derive(Debug)]
-enum Table {
+enum ValueTable {
     F32(Box<[f32; 256]>),
     F16(Box<[f16; 256]>),
 }
@@ -121,9 +121,9 @@ fn convert_planes<T: Element, const C: usize>(table: &[T; 256], pixels: &[u8], i
 }
 
 impl Node for ToTensor {
-    type Config = Config;
+    type Config = ToTensorConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &ToTensorConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         for (i, bound) in config.range.iter().enumerate().filter(|(_, bound)| !bound.is_finite()) {
             errors
@@ -145,11 +145,11 @@ impl Node for ToTensor {
         errors.into_result(shape::gives(shape::takes(Some(input)), output).cost(Cost::Medium))
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: ToTensorConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
         let levels = levels(config.range);
         let table = match config.dtype {
-            Float::F32 => Table::F32(Box::new(levels.map(|v| v as f32))),
-            Float::F16 => Table::F16(Box::new(levels.map(f16::from_f64))),
+            Float::F32 => ValueTable::F32(Box::new(levels.map(|v| v as f32))),
+            Float::F16 => ValueTable::F16(Box::new(levels.map(f16::from_f64))),
         };
         Ok(ToTensor { table, layout: config.layout.layout() })
     }
@@ -168,8 +168,8 @@ impl Transform for ToTensor {
         let mut tensor = out.loan(input.header())?;
         shape::set_shape(&mut tensor, &ordered(self.layout, [h, w, c]))?;
         match &self.table {
-            Table::F32(table) => convert(table, self.layout, c, pixels, tensor.as_mut_slice()?),
-            Table::F16(table) => convert(table, self.layout, c, pixels, tensor.as_mut_slice()?),
+            ValueTable::F32(table) => convert(table, self.layout, c, pixels, tensor.as_mut_slice()?),
+            ValueTable::F16(table) => convert(table, self.layout, c, pixels, tensor.as_mut_slice()?),
         }
         out.send(tensor);
         Ok(())

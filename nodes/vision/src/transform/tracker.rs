@@ -6,7 +6,7 @@ use limen::node::{
     Building, Connected, Cost, Emit, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Transform,
 };
 use limen::{Message, Tensor};
-use limen_nodes_core::tensor::boxes::{self, ROW, Row};
+use limen_nodes_core::tensor::boxes::{self, BoxRow, ROW};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -19,7 +19,7 @@ use serde::Deserialize;
 /// the frame. A track without a box is not sent, and ends after `max_age` frames without one. Frames that were lost on the way count,
 /// by the numbers of the messages. Boxes that are NaN, infinite or without an area are left out (`unusable` counts them).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Config {
+pub struct TrackerConfig {
     /// The least intersection over union of a track's expected box and one of the frame; 0.3 by default.
     #[serde(default = "iou")]
     pub iou: f32,
@@ -115,13 +115,13 @@ struct Track {
 }
 
 /// Middle and sides of a box, and what errors are measured by along each.
-fn parts_of(row: &Row) -> [f64; 4] {
+fn parts_of(row: &BoxRow) -> [f64; 4] {
     let [left, top, right, bottom, ..] = row.map(f64::from);
     [(left + right) / 2.0, (top + bottom) / 2.0, right - left, bottom - top]
 }
 
 impl Track {
-    fn new(id: u32, row: &Row) -> Track {
+    fn new(id: u32, row: &BoxRow) -> Track {
         let parts = parts_of(row);
         let sides = [parts[2], parts[3], parts[2], parts[3]];
         let parts = std::array::from_fn(|at| Moving::new(parts[at], sides[at]));
@@ -139,7 +139,7 @@ impl Track {
         self.parts.iter_mut().zip(sides).for_each(|(part, side)| part.predict(frames, side));
     }
 
-    fn update(&mut self, row: &Row) {
+    fn update(&mut self, row: &BoxRow) {
         let sides = self.sides();
         for ((part, measured), side) in self.parts.iter_mut().zip(parts_of(row)).zip(sides) {
             part.update(measured, side);
@@ -148,7 +148,7 @@ impl Track {
     }
 
     /// The box that it has, or is expected to have.
-    fn row(&self) -> Row {
+    fn row(&self) -> BoxRow {
         let [x, y, ..] = self.parts.map(|part| part.at);
         let [width, height, ..] = self.sides();
         let corners =
@@ -160,12 +160,12 @@ impl Track {
 /// The node.
 #[derive(Debug)]
 pub struct Tracker {
-    config: Config,
+    config: TrackerConfig,
     tracks: Vec<Track>,
     /// The boxes of the frame, and those that no track took.
-    boxes: Vec<Row>,
+    boxes: Vec<BoxRow>,
     is_taken: Vec<bool>,
-    expected: Vec<Row>,
+    expected: Vec<BoxRow>,
     pairs: Vec<(usize, usize)>,
     /// The overlap of each track and box.
     overlaps: Vec<f32>,
@@ -178,7 +178,7 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    fn new(config: Config) -> Tracker {
+    fn new(config: TrackerConfig) -> Tracker {
         let most = config.max_boxes;
         Tracker {
             tracks: Vec::with_capacity(2 * most),
@@ -197,8 +197,8 @@ impl Tracker {
     }
 
     /// Takes the boxes of a frame, so many frames after the one before.
-    fn frame(&mut self, rows: &[Row], frames: u32) {
-        let is_usable = |row: &Row| row.iter().all(|n| n.is_finite()) && row[2] > row[0] && row[3] > row[1];
+    fn frame(&mut self, rows: &[BoxRow], frames: u32) {
+        let is_usable = |row: &BoxRow| row.iter().all(|n| n.is_finite()) && row[2] > row[0] && row[3] > row[1];
         self.boxes.clear();
         for row in rows {
             match is_usable(row) {
@@ -253,7 +253,7 @@ impl Tracker {
         let Tracker { tracks, boxes, expected, pairs, overlaps, assignment, config, .. } = self;
         expected.clear();
         expected.extend(tracks.iter().map(Track::row));
-        let overlap = |expected: &Row, row: &Row| {
+        let overlap = |expected: &BoxRow, row: &BoxRow| {
             let same = config.across_classes || expected[5] == row[5];
             let iou = if same { boxes::iou(expected, row) } else { 0.0 };
             // Below the limit all are the same, so that such a pair costs another nothing.
@@ -283,9 +283,9 @@ impl Tracker {
 }
 
 impl Node for Tracker {
-    type Config = Config;
+    type Config = TrackerConfig;
 
-    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &TrackerConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if !(config.iou > 0.0 && config.iou < 1.0) {
             errors
@@ -310,7 +310,7 @@ impl Node for Tracker {
         errors.into_result(ports.cost(if most > 50 { Cost::Heavy } else { Cost::Medium }))
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: TrackerConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Tracker::new(config))
     }
 
@@ -356,7 +356,7 @@ mod tests {
         Tracker::new(serde_json::from_str(&format!("{{{keys}}}")).unwrap_or_else(|error| panic!("{keys}: {error}")))
     }
 
-    fn row(x: f32, y: f32, size: f32) -> Row {
+    fn row(x: f32, y: f32, size: f32) -> BoxRow {
         [x - size / 2.0, y - size / 2.0, x + size / 2.0, y + size / 2.0, 0.9, 0.0]
     }
 
@@ -377,7 +377,7 @@ mod tests {
             let mut order = [0, 1, 2];
             random.shuffle(&mut order);
             let mut noise = || random.f32() - 0.5;
-            let rows: Vec<Row> = order
+            let rows: Vec<BoxRow> = order
                 .into_iter()
                 .filter(|object| *object != 0 || frame % 5 != 4)
                 .map(|object| {
@@ -457,7 +457,7 @@ mod tests {
         }
         assert_eq!((apart.next, across.next), (3, 2));
         let mut few = tracker(r#""confirm": 1, "max_boxes": 2"#);
-        let rows: Vec<Row> = [0.1, 0.5, 0.3, 0.9]
+        let rows: Vec<BoxRow> = [0.1, 0.5, 0.3, 0.9]
             .into_iter()
             .zip(0u8..)
             .map(|(score, at)| {

@@ -17,7 +17,7 @@ use serde::Deserialize;
 /// Instead of boxes it accepts `quads` `f32[≤n,8]` from `decode_db`, x and y of four corners, and produces `quads`. Corners outside the
 /// image are moved to its last pixel.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-pub struct Config {}
+pub struct UnletterboxConfig {}
 
 /// The node.
 #[derive(Debug)]
@@ -26,9 +26,9 @@ pub struct Unletterbox {
 }
 
 impl Node for Unletterbox {
-    type Config = Config;
+    type Config = UnletterboxConfig;
 
-    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &UnletterboxConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let quads = quads::are_given(given);
         let (name, any_spec) =
             if quads { (quads::PORT, quads::any_spec as fn(_) -> _) } else { ("boxes", boxes::any_spec as _) };
@@ -39,7 +39,7 @@ impl Node for Unletterbox {
         Ok(Ports::new().input(name, input).input("placement", Placement::spec()).out_port(out))
     }
 
-    fn build(_: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(_: UnletterboxConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Unletterbox { quads: cx.inputs().iter().any(|(name, _)| name == quads::PORT) })
     }
 }

@@ -1,6 +1,6 @@
 //! The greatest lengths of an output whose lengths depend on values.
 
-use super::model::{Model, Output};
+use super::model::{Model, StarterOutput};
 use super::nodes;
 use super::side::Length;
 
@@ -13,7 +13,7 @@ const MAX_TRIAL: usize = 1 << 16;
 
 /// An output whose lengths depend on values.
 #[derive(Clone, Debug)]
-pub(super) struct Bound {
+pub(super) struct VaryingOutput {
     pub(super) port: String,
     /// The dims of an item, if more than one of them is open.
     dims: Vec<Option<usize>>,
@@ -21,13 +21,13 @@ pub(super) struct Bound {
     row: usize,
 }
 
-impl Bound {
+impl VaryingOutput {
     /// Returns the bounds that a model needs.
-    pub(super) fn all(model: &Model) -> Vec<Bound> {
-        model.outputs.iter().filter_map(|output| Bound::of(output, model)).collect()
+    pub(super) fn all(model: &Model) -> Vec<VaryingOutput> {
+        model.outputs.iter().filter_map(|output| VaryingOutput::of(output, model)).collect()
     }
 
-    fn of(output: &Output, model: &Model) -> Option<Bound> {
+    fn of(output: &StarterOutput, model: &Model) -> Option<VaryingOutput> {
         if !output.depends_on_values {
             return None;
         }
@@ -48,7 +48,7 @@ impl Bound {
         let row = dims.iter().flatten().fold(4, |bytes: usize, length| bytes.saturating_mul(*length)).max(1);
         // One length is enough for one dim.
         let dims = if dims.iter().filter(|dim| dim.is_none()).count() > 1 { dims } else { Vec::new() };
-        Some(Bound { port: output.port.clone(), dims, row })
+        Some(VaryingOutput { port: output.port.clone(), dims, row })
     }
 
     /// Returns the length to write, from the greatest that a trial gave.
@@ -109,7 +109,8 @@ mod tests {
             (Some(vec![open("n"), fixed(8)]), None, ""),
         ] {
             let declared = shape.map(|shape| side("y", &shape));
-            let output = Output { port: "y".into(), side: declared, is_narrowed: false, depends_on_values: true };
+            let output =
+                StarterOutput { port: "y".into(), side: declared, is_narrowed: false, depends_on_values: true };
             let inputs = vec![side("x", &[open("n"), fixed(4)])];
             let model = Model {
                 file: "m.onnx".into(),
@@ -120,7 +121,7 @@ mod tests {
                 trained: None,
                 no_batch: None,
             };
-            let bounds = Bound::all(&model);
+            let bounds = VaryingOutput::all(&model);
             let shown: Vec<String> = bounds.iter().map(|bound| bound.show(bound.length(seen))).collect();
             assert_eq!(shown.join(" "), expected);
         }

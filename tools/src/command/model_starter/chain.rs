@@ -1,8 +1,8 @@
 //! A graph for two models: the first finds parts of an image, the second reads each.
 
-use super::given::Frame;
-use super::model::{Model, Output, YoloLayout};
-use super::nodes::{self, Nodes, Range};
+use super::given::ImageSize;
+use super::model::{Model, StarterOutput, YoloLayout};
+use super::nodes::{self, Nodes, ValueRange};
 use super::side::Side;
 use super::{InputKind, Tried};
 use limen_infer::RecordRequest;
@@ -19,7 +19,7 @@ const ITEMS: usize = 3;
 const PARTS: usize = 100;
 
 /// How the output of the first model becomes boxes.
-enum Found {
+enum BoxSource {
     /// A map of the probability of text.
     Text,
     /// The boxes of a YOLO model.
@@ -28,7 +28,7 @@ enum Found {
 
 /// What the second model says of a part.
 #[derive(Clone, Copy)]
-enum Read {
+enum PartReading {
     /// The scores of this many symbols, step by step.
     Text(usize),
     /// The scores of classes.
@@ -51,7 +51,7 @@ impl<'a> ImageModel<'a> {
     }
 
     /// Adds the model behind its pixels.
-    fn add(&self, nodes: &mut Nodes, name: &str, frame: Frame, pixels: &str, tried: &Tried) -> String {
+    fn add(&self, nodes: &mut Nodes, name: &str, frame: ImageSize, pixels: &str, tried: &Tried) -> String {
         let port = self.input.port.clone();
         let inputs = [format!("{}: {pixels}", nodes::port(&port))];
         let shape = frame.shape();
@@ -77,13 +77,13 @@ pub(super) fn chain(
     let (detector, output, found) = detector(first, tried)?;
     let (reader, read) = reader(second)?;
 
-    let sides = if matches!(found, Found::Text) { PAGE } else { tried.sides };
-    let Some(frame) = Frame::of(detector.input, sides) else { return Err(wrong_first(first)) };
-    let line = if matches!(read, Read::Text(_)) { LINE } else { PART };
-    let Some(part) = Frame::of(reader.input, line) else { return Err(wrong_second(second)) };
+    let sides = if matches!(found, BoxSource::Text) { PAGE } else { tried.sides };
+    let Some(frame) = ImageSize::of(detector.input, sides) else { return Err(wrong_first(first)) };
+    let line = if matches!(read, PartReading::Text(_)) { LINE } else { PART };
+    let Some(part) = ImageSize::of(reader.input, line) else { return Err(wrong_second(second)) };
 
     let camera = nodes.images(asked, frame.channels, "");
-    let is_text = matches!((&found, read), (Found::Text, _) | (_, Read::Text(_)));
+    let is_text = matches!((&found, read), (BoxSource::Text, _) | (_, PartReading::Text(_)));
     // Models that read text are trained on images as OpenCV reads them.
     let bgr = if is_text && frame.channels == 3 {
         let about = "a guess: most models for text take blue before red";
@@ -92,44 +92,44 @@ pub(super) fn chain(
         camera.clone()
     };
     let placed = match &found {
-        Found::Text => ("quads", find_text(nodes, &detector, frame, output, &bgr, tried)),
-        Found::Boxes(layout) => {
+        BoxSource::Text => ("quads", find_text(nodes, &detector, frame, output, &bgr, tried)),
+        BoxSource::Boxes(layout) => {
             let scaled = nodes.scaled(frame, true, &camera);
             let pixels = nodes.pixels("pixels", detector.input, frame, layout.range, &scaled);
             let name = detector.add(nodes, "detector", frame, &pixels, tried);
             ("boxes", nodes.boxes(layout, Some(PARTS), &format!("{name}/{}", output.port)))
         }
     };
-    let image = if matches!(read, Read::Text(_)) { &bgr } else { &camera };
+    let image = if matches!(read, PartReading::Text(_)) { &bgr } else { &camera };
     let image = coloured(nodes, image, [frame.channels, part.channels]);
     read_parts(nodes, &reader, read, part, &image, (placed.0, &placed.1), tried)
 }
 
 /// Returns the first model, its output, and how that becomes boxes.
-fn detector<'a>(model: &'a Model, tried: &Tried) -> Result<(ImageModel<'a>, &'a Output, Found), String> {
+fn detector<'a>(model: &'a Model, tried: &Tried) -> Result<(ImageModel<'a>, &'a StarterOutput, BoxSource), String> {
     let (Some(image), [output, others @ ..]) = (ImageModel::of(model), &model.outputs[..]) else {
         return Err(wrong_first(model));
     };
-    let layout =
-        Frame::of(image.input, tried.sides).and_then(|frame| model.yolo_layout(frame, tried.models.get("detector")));
+    let layout = ImageSize::of(image.input, tried.sides)
+        .and_then(|frame| model.yolo_layout(frame, tried.models.get("detector")));
     let found = match layout {
-        Some(layout) => Found::Boxes(layout),
-        None if others.is_empty() && output.is_map() => Found::Text,
+        Some(layout) => BoxSource::Boxes(layout),
+        None if others.is_empty() && output.is_map() => BoxSource::Text,
         None => return Err(wrong_first(model)),
     };
     Ok((image, output, found))
 }
 
 /// Returns the second model, and what it says.
-fn reader(model: &Model) -> Result<(ImageModel<'_>, Read), String> {
+fn reader(model: &Model) -> Result<(ImageModel<'_>, PartReading), String> {
     let (Some(image), [output, rest @ ..]) = (ImageModel::of(model), &model.outputs[..]) else {
         return Err(wrong_second(model));
     };
     let read = match (output.classes_of_steps(), output.classes()) {
-        _ if !rest.is_empty() => Read::Other,
-        (Some(classes), _) => Read::Text(classes),
-        (None, Some(_)) => Read::Class,
-        (None, None) => Read::Other,
+        _ if !rest.is_empty() => PartReading::Other,
+        (Some(classes), _) => PartReading::Text(classes),
+        (None, Some(_)) => PartReading::Class,
+        (None, None) => PartReading::Other,
     };
     Ok((image, read))
 }
@@ -161,15 +161,15 @@ fn wrong(which: &str, model: &Model, expected: &str) -> String {
 fn find_text(
     nodes: &mut Nodes,
     detector: &ImageModel<'_>,
-    frame: Frame,
-    output: &Output,
+    frame: ImageSize,
+    output: &StarterOutput,
     image: &str,
     tried: &Tried,
 ) -> String {
     let config = format!("width: {}, height: {}, at: top_left, fill: 0", frame.width, frame.height);
     let about = "edit the size to that of your images: multiples of 32 in which letters are legible";
     let scaled = nodes.add("scaled", about, "letterbox", &config, &format!("from: {image}"));
-    let pixels = nodes.pixels("pixels", detector.input, frame, Range::UNIT, &format!("{scaled}/image"));
+    let pixels = nodes.pixels("pixels", detector.input, frame, ValueRange::UNIT, &format!("{scaled}/image"));
     let pixels = if detector.input.dtype == "f32" && frame.channels == 3 {
         let about = "a guess: PP-OCR is trained with these of ImageNet; [0.5] and [0.5] give [-1, 1]";
         let config = "mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]";
@@ -204,43 +204,43 @@ fn coloured(nodes: &mut Nodes, image: &str, channels: [usize; 2]) -> String {
 fn read_parts(
     nodes: &mut Nodes,
     reader: &ImageModel<'_>,
-    read: Read,
-    frame: Frame,
+    read: PartReading,
+    frame: ImageSize,
     image: &str,
     (shape, placed): (&str, &str),
     tried: &Tried,
 ) -> Result<(), String> {
-    let is_text = matches!(read, Read::Text(_));
+    let is_text = matches!(read, PartReading::Text(_));
     let fitted = if is_text { "keep_aspect: true, fill: 128, " } else { "" };
     let config = format!("width: {}, height: {}, {fitted}max: {PARTS}, empty: send", frame.width, frame.height);
     let about = if is_text { "a wider line is squeezed to this width" } else { "" };
     let inputs = format!("inputs: {{ image: {image}, {shape}: {placed} }}");
     let parts = nodes.add("parts", about, "crop_boxes", &config, &inputs);
-    let range = if is_text { Range::SIGNED } else { Range::UNIT };
+    let range = if is_text { ValueRange::SIGNED } else { ValueRange::UNIT };
     let pixels = nodes.pixels("part_pixels", reader.input, frame, range, &parts);
     let name = match read {
-        Read::Text(_) => "reader",
-        Read::Class => "classifier",
-        Read::Other => "second",
+        PartReading::Text(_) => "reader",
+        PartReading::Class => "classifier",
+        PartReading::Other => "second",
     };
     let name = reader.add(nodes, name, frame, &pixels, tried);
-    let from = |output: &Output| format!("{name}/{}", output.port);
+    let from = |output: &StarterOutput| format!("{name}/{}", output.port);
     let first = reader.model.outputs.first().map(from).unwrap_or_default();
     // The outputs of the parts, which become those of an image.
     let results: Vec<(String, String)> = match read {
-        Read::Text(classes) => {
+        PartReading::Text(classes) => {
             let (alphabet, space, about) = alphabet(reader.model, classes)?;
             nodes.files.push(("alphabet.txt".into(), alphabet.into_bytes()));
             let config = format!("alphabet: alphabet.txt, space: {space}");
             let read = nodes.add("read", about, "decode_ctc", &config, &format!("from: {first}"));
             vec![("text".into(), format!("{read}/text")), ("score".into(), format!("{read}/score"))]
         }
-        Read::Class => {
+        PartReading::Class => {
             let about = "if the scores are not probabilities, add a `softmax` before it";
             let best = nodes.add("best", about, "argmax", "", &format!("from: {first}"));
             vec![("class".into(), format!("{best}/index")), ("score".into(), format!("{best}/value"))]
         }
-        Read::Other => reader.model.outputs.iter().map(|output| (output.port.clone(), from(output))).collect(),
+        PartReading::Other => reader.model.outputs.iter().map(|output| (output.port.clone(), from(output))).collect(),
     };
     let mut fields = vec![format!("{shape}: {placed}")];
     for (field, from) in results {

@@ -18,7 +18,7 @@ const BYTES: usize = 4 << 20;
 /// What a graph gives to an input.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Given {
-    Image(Frame),
+    Image(ImageSize),
     /// The shape of the samples of a message.
     Sound(Vec<usize>),
     Array(Vec<usize>),
@@ -26,7 +26,7 @@ pub(super) enum Given {
 
 /// The size of the images that a model takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Frame {
+pub(super) struct ImageSize {
     pub(super) height: usize,
     pub(super) width: usize,
     pub(super) channels: usize,
@@ -68,17 +68,17 @@ impl OpenLengths {
     }
 }
 
-impl Frame {
+impl ImageSize {
     /// Returns the size for an input that can be an image, with `high` and `wide` where it leaves the size open.
-    pub(super) fn of(side: &Side, [high, wide]: [usize; 2]) -> Option<Frame> {
+    pub(super) fn of(side: &Side, [high, wide]: [usize; 2]) -> Option<ImageSize> {
         let ([height, width, channels], is_planar) = side.image_dims()?;
         let is_open = [height, width].iter().any(|length| matches!(length, Length::Open(_)));
         let about = is_open.then_some("the size is a guess: the model takes others");
-        Some(Frame { height: height.or(high), width: width.or(wide), channels: channels.or(3), is_planar, about })
+        Some(ImageSize { height: height.or(high), width: width.or(wide), channels: channels.or(3), is_planar, about })
     }
 
     pub(super) fn shape(&self) -> Vec<usize> {
-        let Frame { height, width, channels, is_planar, .. } = *self;
+        let ImageSize { height, width, channels, is_planar, .. } = *self;
         if is_planar { vec![channels, height, width] } else { vec![height, width, channels] }
     }
 }
@@ -105,7 +105,7 @@ impl Given {
         open: &mut OpenLengths,
     ) -> Result<Given, String> {
         let mut lengths = |length: usize| side.item().iter().map(|dim| open.of_dim(dim, length)).collect();
-        let frame = Frame::of(side, sides).filter(|_| asked.is_some() || !side.says_no_image());
+        let frame = ImageSize::of(side, sides).filter(|_| asked.is_some() || !side.says_no_image());
         let given = match (frame, asked) {
             _ if is_sound => Given::Sound(lengths(SAMPLES)),
             // An array for images has the size in which the model is tried.

@@ -1,10 +1,10 @@
 //! What the file of a model says, and what its outputs hint at.
 
 use super::TriedModel;
-use super::given::Frame;
-use super::nodes::Range;
+use super::given::ImageSize;
+use super::nodes::ValueRange;
 use super::side::{Length, Side};
-use super::ultralytics::{Task, Ultralytics};
+use super::ultralytics::{ModelTask, Ultralytics};
 use crate::text::escape::one_line;
 use limen_infer::{Binding, Inspection};
 #[cfg(feature = "vision")]
@@ -21,7 +21,7 @@ fn cells(_: usize, _: usize) -> Option<usize> {
 pub(super) struct Model {
     pub(super) file: String,
     pub(super) inputs: Vec<Side>,
-    pub(super) outputs: Vec<Output>,
+    pub(super) outputs: Vec<StarterOutput>,
     /// Whether it computes with f64 in between, which some backends do in f32.
     pub(super) computes_f64: bool,
     /// The symbols that it reads, one per line, if its file has them.
@@ -34,7 +34,7 @@ pub(super) struct Model {
 
 /// An output of a model.
 #[derive(Clone, Debug)]
-pub(super) struct Output {
+pub(super) struct StarterOutput {
     pub(super) port: String,
     /// Its type and dims, if the file declares them.
     pub(super) side: Option<Side>,
@@ -46,7 +46,7 @@ pub(super) struct Output {
 
 /// The shape of the boxes of a YOLO model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum YoloBoxes {
     /// A row for each candidate.
     Rows,
     /// A column for each candidate.
@@ -61,7 +61,7 @@ pub(super) struct YoloLayout {
     /// Where the layout is known from.
     pub(super) about: String,
     /// The values of black and white that such a model takes.
-    pub(super) range: Range,
+    pub(super) range: ValueRange,
     /// The dim of the numbers of a box, and how many of them `decode_yolo` reads, if there are more.
     pub(super) kept: Option<(usize, usize)>,
     /// Whether boxes may overlap.
@@ -85,7 +85,7 @@ impl Model {
             side.has_inner_batch = is_fixed && side.shape.iter().any(|dim| batches.contains(dim));
             side.is_narrowed = found.narrows(&side.port);
         }
-        let output = |output: &Binding| Output {
+        let output = |output: &Binding| StarterOutput {
             port: output.port.clone(),
             side: Side::of(output),
             is_narrowed: found.narrows(&output.port),
@@ -109,7 +109,7 @@ impl Model {
             _ => None,
         })?;
         let is_batch = |dim: &Length| matches!(dim, Length::Open(name) if name == batch);
-        let has_none = |output: &Output| {
+        let has_none = |output: &StarterOutput| {
             let shape = output.side.as_ref().map_or(&[][..], |side| &side.shape);
             matches!(shape.first(), Some(Length::Fixed(2..))) && !shape.iter().any(is_batch)
         };
@@ -127,12 +127,12 @@ impl Model {
     }
 
     /// Returns how to read the first output of a YOLO model as boxes, if it has their shape.
-    pub(super) fn yolo_layout(&self, frame: Frame, tried: Option<&TriedModel>) -> Option<YoloLayout> {
+    pub(super) fn yolo_layout(&self, frame: ImageSize, tried: Option<&TriedModel>) -> Option<YoloLayout> {
         let output = self.outputs.first()?;
         let known = self.trained.as_ref().map(|trained| (trained.task, output.trained_layout(trained)));
         match known {
             Some((_, Some(layout))) => Some(layout),
-            Some((Task::Parts | Task::Other, None)) => None,
+            Some((ModelTask::Parts | ModelTask::Other, None)) => None,
             _ if self.outputs.len() > 1 => None,
             _ => Some(output.guessed_layout(output.yolo_form()?, frame, tried)),
         }
@@ -148,7 +148,7 @@ impl Model {
     }
 }
 
-impl Output {
+impl StarterOutput {
     /// Returns the shape of one item, if it is declared.
     pub(super) fn item(&self) -> &[Length] {
         self.side.as_ref().map_or(&[], Side::item)
@@ -156,15 +156,15 @@ impl Output {
 
     /// Returns how to read the boxes of a YOLO model in this form. `tried` tells YOLOX, which gives no pixels, from others with a box for
     /// each cell.
-    fn guessed_layout(&self, form: Form, frame: Frame, tried: Option<&TriedModel>) -> YoloLayout {
-        let Frame { width, height, .. } = frame;
+    fn guessed_layout(&self, form: YoloBoxes, frame: ImageSize, tried: Option<&TriedModel>) -> YoloLayout {
+        let ImageSize { width, height, .. } = frame;
         let cells = cells(width, height).map(Length::Fixed);
-        let may_be_yolox = form == Form::Rows && cells.is_some_and(|cells| self.item().first() == Some(&cells));
+        let may_be_yolox = form == YoloBoxes::Rows && cells.is_some_and(|cells| self.item().first() == Some(&cells));
         let size = if width == height { String::new() } else { format!(", width: {width}, height: {height}") };
         let yolox = format!("yolox{size}");
         let other = match form {
-            Form::Rows => "v5",
-            Form::Columns => "v8",
+            YoloBoxes::Rows => "v5",
+            YoloBoxes::Columns => "v8",
         };
         let greatest = tried.and_then(|tried| tried.greatest.get(&self.port)).filter(|_| may_be_yolox);
         let (config, about) = match greatest {
@@ -191,7 +191,7 @@ impl Output {
             ),
             None => (other.into(), "the layout is a guess from the shape".into()),
         };
-        let range = if config.starts_with("yolox") { Range::YOLOX } else { Range::UNIT };
+        let range = if config.starts_with("yolox") { ValueRange::YOLOX } else { ValueRange::UNIT };
         YoloLayout { config, about, range, kept: None, overlaps: true, names: Vec::new() }
     }
 
@@ -210,9 +210,9 @@ impl Output {
         // Without the number of classes it is not known which numbers are scores.
         let is_known = classes > 0 || layout == "v10";
         let fits = match task {
-            Task::Detect => found == needed,
-            Task::Parts => found > needed,
-            Task::Other => false,
+            ModelTask::Detect => found == needed,
+            ModelTask::Parts => found > needed,
+            ModelTask::Other => false,
         };
         if !is_known || !fits {
             return None;
@@ -220,7 +220,7 @@ impl Output {
         Some(YoloLayout {
             config: layout.into(),
             about: "the layout and the classes of the model's metadata".into(),
-            range: Range::ULTRALYTICS,
+            range: ValueRange::ULTRALYTICS,
             kept: (found > needed).then_some((dim, needed)),
             overlaps: layout != "v10",
             names: names.clone(),
@@ -228,13 +228,13 @@ impl Output {
     }
 
     /// Returns the form of the boxes of a YOLO model, if it has their shape.
-    pub(super) fn yolo_form(&self) -> Option<Form> {
+    pub(super) fn yolo_form(&self) -> Option<YoloBoxes> {
         // Numbers of a box, and boxes.
         let is_row = |length: &Length| matches!(length, Length::Fixed(6..=300));
         let is_many = |length: &Length| matches!(length, Length::Open(_) | Length::Fixed(1000..));
         match self.item() {
-            [row, many] if is_row(row) && is_many(many) => Some(Form::Columns),
-            [many, row] if is_row(row) && is_many(many) => Some(Form::Rows),
+            [row, many] if is_row(row) && is_many(many) => Some(YoloBoxes::Columns),
+            [many, row] if is_row(row) && is_many(many) => Some(YoloBoxes::Rows),
             _ => None,
         }
     }
@@ -282,7 +282,7 @@ mod tests {
             ("f32[1,8400,85]", [650, 650], Some(4.0), "v5", guess),
         ] {
             let model = Model::of(&inspection(&[("x", "f32[n,4]")], &[("y", spec)]), "m.onnx").unwrap();
-            let frame = Frame { width, height, channels: 3, is_planar: true, about: None };
+            let frame = ImageSize { width, height, channels: 3, is_planar: true, about: None };
             let greatest = greatest.map(|greatest| ("y".to_string(), greatest)).into_iter().collect();
             let tried = TriedModel { greatest, ..TriedModel::default() };
             let y = &model.outputs[0];
@@ -295,8 +295,8 @@ mod tests {
     #[test]
     fn the_meaning_of_an_output_follows_from_its_shape() {
         for (spec, layout, is_map, classes, steps) in [
-            ("f32[n,84,anchors]", Some(Form::Columns), false, None, None),
-            ("f32[1,25200,85]", Some(Form::Rows), false, None, Some(85)),
+            ("f32[n,84,anchors]", Some(YoloBoxes::Columns), false, None, None),
+            ("f32[1,25200,85]", Some(YoloBoxes::Rows), false, None, Some(85)),
             ("f32[a,1,b,c]", None, true, None, None),
             ("f32[a,1,32,32]", None, false, None, None),
             ("f32[n,10]", None, false, Some(10), None),

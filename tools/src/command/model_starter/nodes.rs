@@ -1,10 +1,10 @@
 //! The nodes of a graph, as text, and the files that they read.
 
-use super::bound::Bound;
-use super::given::{Frame, Given};
-use super::model::{Model, Output, YoloLayout};
+use super::bound::VaryingOutput;
+use super::given::{Given, ImageSize};
+use super::model::{Model, StarterOutput, YoloLayout};
 use super::side::{Length, Side};
-use super::{InputKind, Record, Tried, sample};
+use super::{InputKind, RecordCase, Tried, sample};
 use crate::text::paragraph::{WIDTH, width, wrapped};
 use limen::message::{Dim, PortSpec};
 use limen_infer::RecordRequest;
@@ -15,22 +15,22 @@ const MAX_COLUMNS: usize = 32;
 
 /// The values of black and white that a model takes, and where they are known from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Range {
+pub(super) struct ValueRange {
     values: &'static str,
     about: &'static str,
 }
 
-impl Range {
+impl ValueRange {
     const GUESS: &'static str =
         "a guess: edit the values of black and white that the model was trained with, often [-1, 1]";
-    pub(super) const UNIT: Range = Range { values: "[0, 1]", about: Range::GUESS };
-    pub(super) const SIGNED: Range = Range { values: "[-1, 1]", about: Range::GUESS };
-    pub(super) const YOLOX: Range = Range {
+    pub(super) const UNIT: ValueRange = ValueRange { values: "[0, 1]", about: ValueRange::GUESS };
+    pub(super) const SIGNED: ValueRange = ValueRange { values: "[-1, 1]", about: ValueRange::GUESS };
+    pub(super) const YOLOX: ValueRange = ValueRange {
         values: "[0, 255]",
         about: "a guess: YOLOX is trained on levels from 0 to 255, often with blue before red (`colour`)",
     };
-    pub(super) const ULTRALYTICS: Range =
-        Range { values: "[0, 1]", about: "models of Ultralytics are trained on levels divided by 255" };
+    pub(super) const ULTRALYTICS: ValueRange =
+        ValueRange { values: "[0, 1]", about: "models of Ultralytics are trained on levels divided by 255" };
 }
 
 /// Writes the nodes of a graph.
@@ -38,7 +38,7 @@ impl Range {
 pub(super) struct Nodes {
     pub(super) text: String,
     pub(super) files: Vec<(String, Vec<u8>)>,
-    pub(super) records: Vec<Record>,
+    pub(super) records: Vec<RecordCase>,
     pub(super) warnings: Vec<String>,
     /// Whether the images come with the names of their files.
     is_named: bool,
@@ -77,7 +77,7 @@ impl Nodes {
                     if is_guess { "; a guess from the shape, which features may have too (`--input npy`)" } else { "" };
                 let image = self.images(asked, frame.channels, about);
                 let scaled = self.scaled(*frame, layout.is_some(), &image);
-                self.pixels("pixels", side, *frame, layout.map_or(Range::UNIT, |layout| layout.range), &scaled)
+                self.pixels("pixels", side, *frame, layout.map_or(ValueRange::UNIT, |layout| layout.range), &scaled)
             }
             Given::Sound(shape) => {
                 self.files.push(("sound.wav".into(), sample::tone()));
@@ -120,8 +120,8 @@ impl Nodes {
     }
 
     /// Adds what scales images, into a frame or without keeping their aspect ratio, and returns its output.
-    pub(super) fn scaled(&mut self, frame: Frame, is_framed: bool, image: &str) -> String {
-        let Frame { width, height, about: size, .. } = frame;
+    pub(super) fn scaled(&mut self, frame: ImageSize, is_framed: bool, image: &str) -> String {
+        let ImageSize { width, height, about: size, .. } = frame;
         let (kind, output, filter) = if is_framed {
             ("letterbox", "/image", None)
         } else {
@@ -133,14 +133,21 @@ impl Nodes {
     }
 
     /// Adds what makes an image of the right size the input of a model, and returns the output to connect.
-    pub(super) fn pixels(&mut self, name: &str, side: &Side, frame: Frame, range: Range, from: &str) -> String {
+    pub(super) fn pixels(
+        &mut self,
+        name: &str,
+        side: &Side,
+        frame: ImageSize,
+        range: ValueRange,
+        from: &str,
+    ) -> String {
         let layout = match (&*side.dtype, frame.is_planar) {
             ("u8", false) => return from.into(),
             ("u8", true) => return self.add("planes", "", "transpose", "order: [2, 0, 1]", &format!("from: {from}")),
             (_, true) => "chw",
             (_, false) => "hwc",
         };
-        let Range { values, about } = range;
+        let ValueRange { values, about } = range;
         let config = format!("dtype: {}, layout: {layout}, range: {values}", side.dtype);
         self.add(name, about, "to_tensor", &config, &format!("from: {from}"))
     }
@@ -177,7 +184,7 @@ impl Nodes {
                 .map(|(input, output)| format!("{{ input: {}, output: {} }}", port(input), port(output)));
             let _ = write!(config, ", state: [{}]", pairs.collect::<Vec<_>>().join(", "));
         }
-        let mut bounds = Bound::all(model);
+        let mut bounds = VaryingOutput::all(model);
         bounds.retain(|bound| !tried.is_exact(name, &bound.port));
         if !bounds.is_empty() {
             let mut shown = Vec::new();
@@ -210,7 +217,7 @@ impl Nodes {
             let notes: String = notes.iter().map(|note| comment(note)).collect();
             self.text.insert_str(at, &notes);
         }
-        self.records.push(Record { node: name.clone(), file: model.file.clone(), case, request });
+        self.records.push(RecordCase { node: name.clone(), file: model.file.clone(), case, request });
         name
     }
 
@@ -255,7 +262,7 @@ impl Nodes {
     }
 
     /// Adds the file of an output: what suits its type as planning found it, or else as the model declares it.
-    pub(super) fn sink(&mut self, node: &str, output: &Output, tried: &Tried) {
+    pub(super) fn sink(&mut self, node: &str, output: &StarterOutput, tried: &Tried) {
         let name = &output.port;
         let declared = || output.side.as_ref().and_then(Side::elements);
         let elements = match &tried.ports {

@@ -13,7 +13,7 @@ const MAX_NAME: usize = 200;
 
 /// What a model does, as its metadata says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Task {
+pub(super) enum ModelTask {
     /// Boxes.
     Detect,
     /// Boxes, each followed by the coefficients of a mask or the points of a pose.
@@ -25,7 +25,7 @@ pub(super) enum Task {
 /// The metadata of a model that Ultralytics exported.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Ultralytics {
-    pub(super) task: Task,
+    pub(super) task: ModelTask,
     /// Height and width of its images.
     pub(super) sides: Option<[usize; 2]>,
     /// The names of its classes, in their order; empty if they cannot be read.
@@ -40,9 +40,9 @@ impl Ultralytics {
         let (names_text, _) = found.metadata("names").zip(found.metadata("stride"))?;
         let is_true = |key: &str| found.metadata(key).is_some_and(|text| text.trim() == "True");
         let task = match found.metadata("task").map_or("detect", str::trim) {
-            "detect" => Task::Detect,
-            "segment" | "pose" => Task::Parts,
-            _ => Task::Other,
+            "detect" => ModelTask::Detect,
+            "segment" | "pose" => ModelTask::Parts,
+            _ => ModelTask::Other,
         };
         Some(Ultralytics {
             task,

@@ -3,7 +3,7 @@
 //! What C++ leaves open is written such that a compiler for the CPU gives the same numbers: no sum of integers overflows, and no
 //! fraction is converted to an integer that cannot hold it.
 
-use crate::lowering::{Arguments, Dialect, Entry, Half, Number, Place, Scalar, Storage};
+use crate::lowering::{Dialect, EntryPoint, Half, KernelArguments, Number, Scalar, ShaderPlace, Storage};
 
 /// The dialect of CUDA C.
 #[derive(Clone, Copy, Debug)]
@@ -15,9 +15,9 @@ pub(super) struct CudaC {
 /// The function that a device calls.
 pub(super) const ENTRY: &str = "limen_kernel";
 
-/// Not every coordinate is needed, nor every overload. `CUDADOUBLE` is set where a compiler for the CPU takes the place of NVIDIA's.
+/// Not every coordinate is needed, nor every overload. `CUDASTUB` is set where a compiler for the CPU takes the place of NVIDIA's.
 const HEAD: &str = "\
-#ifdef CUDADOUBLE
+#ifdef CUDASTUB
 #pragma GCC diagnostic ignored \"-Wunused-variable\"
 #else
 #pragma nv_diag_suppress 177
@@ -150,10 +150,10 @@ return s; }",
 if (!(a >= -2147483648.0f && a < 2147483648.0f)) { limen_fail(fault); return 0; }
 return int(a); }",
     ),
-    // The test double of a device has these two of its own.
+    // The test stub of a device has these two of its own.
     (
         "limen_f16_to_f32",
-        "#ifndef CUDADOUBLE
+        "#ifndef CUDASTUB
 static __device__ inline float limen_f16_to_f32(unsigned short a) {
 float b;
 asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(b) : \"h\"(a));
@@ -162,7 +162,7 @@ return b; }
     ),
     (
         "limen_f32_to_f16",
-        "#ifndef CUDADOUBLE
+        "#ifndef CUDASTUB
 static __device__ inline unsigned short limen_f32_to_f16(float a) {
 unsigned short b;
 asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(b) : \"f\"(a));
@@ -192,7 +192,7 @@ impl CudaC {
     }
 
     /// The parameters of a function that gets all arguments.
-    fn parameters(self, arguments: &Arguments) -> Vec<String> {
+    fn parameters(self, arguments: &KernelArguments) -> Vec<String> {
         let last = arguments.arrays.len() - 1;
         let array = |(at, storage): (usize, &Storage)| {
             let of = match storage {
@@ -303,20 +303,20 @@ impl Dialect for CudaC {
         format!("const auto {name} = {element};\n__syncthreads();")
     }
 
-    fn finish(&self, arguments: &Arguments) -> String {
+    fn finish(&self, arguments: &KernelArguments) -> String {
         let parameters = self.parameters(arguments).join(", ");
         format!(
             "static __device__ __forceinline__ void limen_finish({parameters}, int b, int m, int n, float folded) {{"
         )
     }
 
-    fn finished(&self, arguments: &Arguments, of: [&str; 4]) -> String {
+    fn finished(&self, arguments: &KernelArguments, of: [&str; 4]) -> String {
         let mut given: Vec<String> = (0..arguments.arrays.len()).map(|at| format!("a{at}")).collect();
         given.extend(arguments.fault.map(|_| "fault".into()));
         format!("limen_finish({}, {});", given.join(", "), of.join(", "))
     }
 
-    fn entry(&self, arguments: &Arguments, entry: &Entry<'_>) -> String {
+    fn entry(&self, arguments: &KernelArguments, entry: &EntryPoint<'_>) -> String {
         let [x, y, z] = entry.block;
         let (threads, parameters) = (x * y * z, self.parameters(arguments).join(", "));
         let mut text = format!("extern \"C\" __global__ void __launch_bounds__({threads}) {ENTRY}({parameters}) {{");
@@ -326,19 +326,19 @@ impl Dialect for CudaC {
         for place in entry.places {
             text += "\n";
             text += &match place {
-                Place::Id => format!(
+                ShaderPlace::Id => format!(
                     "const uint3 id = {{blockIdx.x * {x}u + threadIdx.x, blockIdx.y * {y}u + threadIdx.y, \
                      blockIdx.z * {z}u + threadIdx.z}};"
                 ),
-                Place::Group => "const uint3 group = {blockIdx.x, blockIdx.y, blockIdx.z};".into(),
-                Place::Local => "const uint3 local = {threadIdx.x, threadIdx.y, threadIdx.z};".into(),
-                Place::Thread => "const unsigned thread = threadIdx.x;".into(),
+                ShaderPlace::Group => "const uint3 group = {blockIdx.x, blockIdx.y, blockIdx.z};".into(),
+                ShaderPlace::Local => "const uint3 local = {threadIdx.x, threadIdx.y, threadIdx.z};".into(),
+                ShaderPlace::Thread => "const unsigned thread = threadIdx.x;".into(),
             };
         }
         text
     }
 
-    fn head(&self, arguments: &Arguments) -> String {
+    fn head(&self, arguments: &KernelArguments) -> String {
         let mut head = HEAD.to_string();
         if let Some(number) = arguments.fault {
             head += "static __device__ inline void limen_fail(unsigned *fault) ";

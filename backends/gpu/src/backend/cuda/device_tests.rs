@@ -1,8 +1,8 @@
-//! Tests on the device of this machine, or on the driver double; without one they are skipped.
+//! Tests on the device of this machine, or on the driver stub; without one they are skipped.
 
 use super::program::CudaProgram;
 use super::resident::{CudaApi, shared_device};
-use crate::backend::program::Bound;
+use crate::backend::program::MadeProgram;
 use crate::backend::program::tests::{check_each, check_run};
 use crate::lowering::test_cases::{
     TestCase, bytes, compare, conv, convolutions, matmul, operators, products, small_graphs, wide_integers,

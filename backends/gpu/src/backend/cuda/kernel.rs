@@ -1,10 +1,10 @@
 //! Kernels of a graph on CUDA.
 
 use super::cubin;
-use super::program::Buffers;
+use super::program::CallBuffers;
 use super::resident::{CudaApi, CudaStream, unsupported};
 use crate::base::LONGEST_CALL;
-use crate::device::{Api, Calls, Fault, SharedDevice, buffer_of};
+use crate::device::{Api, DeviceFault, SessionCalls, SharedDevice, buffer_of};
 use arrayvec::ArrayVec;
 use limen::backend::{
     Backend, BackendError, BatchMut, BatchRef, Capabilities, DeviceCall, EnqueuedCalls, Helpers, Ops, Prepared,
@@ -12,7 +12,9 @@ use limen::backend::{
 };
 use limen::message::PortSpec;
 use limen::node::{MAX_PORTS, Metrics};
-use limen_cuda::{Argument, Buffer, Context, Direction, Error, Function, Grid, Image, Module, Pinned, Stream};
+use limen_cuda::{
+    Argument, Buffer, Context, CopyDirection, Error, Function, Grid, Image, Module, PinnedBuffer, Stream,
+};
 use limen_infer::Compiled;
 use serde::{Deserialize, Serialize};
 use std::marker::PhantomData;
@@ -167,7 +169,7 @@ impl<A: KernelDevice> Prepared for PreparedCudaKernel<A> {
         let (generation, api) = device.api()?;
         let (kernel, _) = api.load_kernel(&self.model.code, self.model.cache.as_deref())?;
         let spare = vec![None; self.model.signature.outputs.len()];
-        let calls = Calls::new(device.clone());
+        let calls = SessionCalls::new(device.clone());
         Ok(CudaKernelSession { model: self.model.clone(), device, calls, kernel: (generation, kernel), spare })
     }
 }
@@ -284,7 +286,7 @@ fn toolkit() -> Option<PathBuf> {
 }
 
 fn failed(error: Error) -> BackendError {
-    Fault::from(error).into()
+    DeviceFault::from(error).into()
 }
 
 /// A kernel that is loaded in this process.
@@ -319,7 +321,7 @@ impl KernelDevice for CudaApi {
         let mut buffers = Vec::new();
         for input in inputs {
             let made = buffer(input.len())?;
-            let mut pinned = Pinned::new(context, input.len(), Direction::Upload).map_err(failed)?;
+            let mut pinned = PinnedBuffer::new(context, input.len(), CopyDirection::Upload).map_err(failed)?;
             pinned.write(input).map_err(failed)?;
             stream.upload(&mut pinned, input.len(), &made, 0).map_err(failed)?;
             buffers.push(made);
@@ -330,12 +332,12 @@ impl KernelDevice for CudaApi {
         kernel.code.enqueue(&kernel.function, &buffers, &mut stream).map_err(failed)?;
         let mut results = Vec::new();
         for (bytes, from) in std::iter::zip(&kernel.code.outputs, &buffers[inputs.len()..]) {
-            let mut pinned = Pinned::new(context, *bytes, Direction::Download).map_err(failed)?;
+            let mut pinned = PinnedBuffer::new(context, *bytes, CopyDirection::Download).map_err(failed)?;
             stream.download(from, 0, *bytes, &mut pinned).map_err(failed)?;
             results.push(pinned);
         }
         stream.record().and_then(|event| event.wait_for(longest)).map_err(failed)?;
-        let read = |(mut pinned, bytes): (Pinned, &usize)| {
+        let read = |(mut pinned, bytes): (PinnedBuffer, &usize)| {
             let mut bytes = vec![0; *bytes];
             pinned.read(&mut bytes).map_err(failed)?;
             Ok(bytes)
@@ -350,7 +352,7 @@ impl KernelDevice for CudaApi {
         buffers: &[Arc<Arc<Buffer>>],
         time_limit: Option<Duration>,
     ) -> Result<(), BackendError> {
-        let buffers: Buffers = buffers.iter().map(|buffer| Some((**buffer).clone())).collect();
+        let buffers: CallBuffers = buffers.iter().map(|buffer| Some((**buffer).clone())).collect();
         kernel.enqueue(stream, buffers, time_limit).map_err(failed)
     }
 }
@@ -360,7 +362,7 @@ impl LoadedKernel {
     pub(super) fn enqueue(
         &self,
         stream: &mut CudaStream,
-        buffers: Buffers,
+        buffers: CallBuffers,
         time_limit: Option<Duration>,
     ) -> Result<(), Error> {
         stream.time_limit = time_limit;
@@ -373,7 +375,7 @@ impl LoadedKernel {
 pub(crate) struct CudaKernelSession<A: KernelDevice> {
     model: Arc<CudaKernelModel<A>>,
     device: Arc<SharedDevice<A>>,
-    calls: Calls<A>,
+    calls: SessionCalls<A>,
     /// It, and the generation of the device that it was loaded for.
     kernel: (u32, A::Kernel),
     /// Where outputs go that nothing takes.

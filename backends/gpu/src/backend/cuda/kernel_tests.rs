@@ -1,4 +1,4 @@
-//! Kernels of a graph, on the device of this machine, or on the driver double; without one they are skipped.
+//! Kernels of a graph, on the device of this machine, or on the driver stub; without one they are skipped.
 
 use super::resident::shared_device;
 use crate::backend::chain::{models, plan, run};
@@ -211,8 +211,8 @@ fn compiled_kernels_run_too() {
     let arch = api.context.info().arch;
     let code = limen_cuda::compile("k.cu", KERNEL, arch, &["-DSTEP=2"]).unwrap();
     let mut files = vec![("k.cubin", code.bytes().to_vec())];
-    // The double's PTX is the text of its code.
-    if let Some(text) = code.bytes().get(64..).filter(|text| text.starts_with(b"// cuda double")) {
+    // The stub's PTX is the text of its code.
+    if let Some(text) = code.bytes().get(64..).filter(|text| text.starts_with(b"// cuda stub")) {
         files.push(("k.ptx", text.to_vec()));
     }
     // What NVIDIA's own compiler made of it.

@@ -18,9 +18,9 @@ use self::message::{Command, Reply, split, without_constants};
 use super::gpu;
 use super::kernel::{KernelCode, KernelDevice, KernelInfo};
 use super::resident::CudaApi;
-use crate::backend::program::{Bound, ProgramDevice, ReadOutput};
+use crate::backend::program::{MadeProgram, ProgramDevice, ReadOutput};
 use crate::base::LONGEST_CALL;
-use crate::device::{Api, Enqueue, EventState, Fault, SharedDevice, SharedDevices, Waiter, buffer_of};
+use crate::device::{Api, DeviceFault, Enqueue, EventState, SharedDevice, SharedDevices, Waiter, buffer_of};
 use crate::lowering::Program;
 use limen::backend::{BackendError, DeviceCall, Helpers};
 use limen::message::PortSpec;
@@ -154,13 +154,13 @@ impl IsolatedCuda {
     }
 
     /// Has the process make an object.
-    fn make(&self, command: impl FnOnce(u64) -> Command) -> Result<Remote, Fault> {
+    fn make(&self, command: impl FnOnce(u64) -> Command) -> Result<Remote, DeviceFault> {
         let id = self.link.number();
         let fault = |error: BackendError| match error {
-            BackendError::DeviceLost(why) => Fault::Lost(why),
-            BackendError::OutOfMemory(why) => Fault::OutOfMemory(why),
-            BackendError::Call(why) => Fault::Call(why),
-            other => Fault::Call(other.to_string()),
+            BackendError::DeviceLost(why) => DeviceFault::Lost(why),
+            BackendError::OutOfMemory(why) => DeviceFault::OutOfMemory(why),
+            BackendError::Call(why) => DeviceFault::Call(why),
+            other => DeviceFault::Call(other.to_string()),
         };
         self.link.ask(&command(id), &[], QUICK).map_err(fault)?;
         Ok(self.remote(id))
@@ -190,16 +190,16 @@ impl Api for IsolatedCuda {
     type Stream = IsolatedStream;
     type Event = IsolatedEvent;
 
-    fn buffer(&self, bytes: usize) -> Result<Remote, Fault> {
+    fn buffer(&self, bytes: usize) -> Result<Remote, DeviceFault> {
         self.make(|id| Command::Buffer { id, bytes })
     }
 
-    fn staging(&self, bytes: usize) -> Result<IsolatedStaging, Fault> {
+    fn staging(&self, bytes: usize) -> Result<IsolatedStaging, DeviceFault> {
         let at = self.link.place(bytes, Writer::Process);
         Ok(IsolatedStaging { remote: self.make(|id| Command::Staging { id, bytes, at })?, bytes, at })
     }
 
-    fn stream(&self) -> Result<IsolatedStream, Fault> {
+    fn stream(&self) -> Result<IsolatedStream, DeviceFault> {
         let remote = self.make(|id| Command::Stream { id })?;
         Ok(IsolatedStream { remote, uploads: Vec::new(), time_limit: None })
     }
@@ -210,11 +210,11 @@ impl Api for IsolatedCuda {
         let _ = self.link.put(&Command::Abandon { stream: stream.remote.id });
     }
 
-    fn follow(&self, stream: &mut IsolatedStream, event: &IsolatedEvent) -> Result<(), Fault> {
+    fn follow(&self, stream: &mut IsolatedStream, event: &IsolatedEvent) -> Result<(), DeviceFault> {
         self.link.put(&Command::Follow { stream: stream.remote.id, event: event.id })
     }
 
-    fn upload(&self, stream: &mut IsolatedStream, from: &[u8], to: &Remote, at: usize) -> Result<(), Fault> {
+    fn upload(&self, stream: &mut IsolatedStream, from: &[u8], to: &Remote, at: usize) -> Result<(), DeviceFault> {
         let is_free = |piece: &mut Piece| {
             let has_ended = piece.used_by.as_ref().is_none_or(|event| event.known().0 != EventState::Pending);
             !piece.is_taken && has_ended
@@ -256,12 +256,12 @@ impl Api for IsolatedCuda {
         from: &Remote,
         at: usize,
         to: &mut IsolatedStaging,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DeviceFault> {
         let (stream, buffer, staging) = (stream.remote.id, from.id, to.remote.id);
         self.link.put(&Command::Download { stream, buffer, at, staging })
     }
 
-    fn record(&self, stream: &mut IsolatedStream, _: bool) -> Result<IsolatedEvent, Fault> {
+    fn record(&self, stream: &mut IsolatedStream, _: bool) -> Result<IsolatedEvent, DeviceFault> {
         let (id, event) = self.link.event(stream.time_limit.take().unwrap_or(LONGEST_CALL));
         self.link.send(&Command::Record { stream: stream.remote.id, event: id }, &[])?;
         let made = IsolatedEvent { link: self.link.clone(), id, event };
@@ -298,7 +298,7 @@ impl Api for IsolatedCuda {
         true
     }
 
-    fn read(&self, from: &mut IsolatedStaging, into: &mut [u8]) -> Result<(), Fault> {
+    fn read(&self, from: &mut IsolatedStaging, into: &mut [u8]) -> Result<(), DeviceFault> {
         let bytes = into.len().min(from.bytes);
         self.link.read(&mut into[..bytes], from.at)
     }

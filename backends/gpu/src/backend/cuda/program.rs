@@ -5,15 +5,15 @@ use super::cubin;
 use super::cuda_c::{CudaC, ENTRY};
 use super::process::IsolatedCuda;
 use super::resident::{CudaApi, CudaStream, FIRST_TF32, shared_device, unsupported};
-use super::routine::{Call, bound, with_routines};
-use crate::backend::program::{Bound, ProgramDevice, ReadOutput};
+use super::routine::{RoutineCall, bound, with_routines};
+use crate::backend::program::{MadeProgram, ProgramDevice, ReadOutput};
 use crate::base::LONGEST_CALL;
-use crate::device::{Enqueue, Fault, SharedDevice, buffer_of};
+use crate::device::{DeviceFault, Enqueue, SharedDevice, buffer_of};
 use crate::lowering::{Array, Half, Program, Shader, Source, Width, shader};
 use arrayvec::ArrayVec;
 use limen::backend::{BackendError, DeviceCall};
 use limen::node::MAX_PORTS;
-use limen_cuda::{Argument, Buffer, Context, Direction, Error, Function, Graph, Grid, Pinned, Stream};
+use limen_cuda::{Argument, Buffer, Context, CopyDirection, Error, Function, Graph, Grid, PinnedBuffer, Stream};
 use limen_infer::BackendOptions;
 use limen_infer::Compiled;
 use limen_infer::onnx::Precision;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 const WIDTH: Width = Width { most: 65_535, busy: 128 };
 
 /// The memory of a call's inputs and outputs; `None` for an output that nothing takes.
-pub(super) type Buffers = ArrayVec<Option<Arc<Buffer>>, { 2 * MAX_PORTS }>;
+pub(super) type CallBuffers = ArrayVec<Option<Arc<Buffer>>, { 2 * MAX_PORTS }>;
 
 /// As many graphs are kept: one for each pair of slots that the pools have.
 const MAX_GRAPHS: usize = 256;
@@ -37,20 +37,20 @@ pub(crate) struct CudaProgram {
     memory: u64,
     /// For calls with messages of the host.
     stream: Stream,
-    uploads: Vec<Pinned>,
-    downloads: Vec<Pinned>,
-    fault: Option<Pinned>,
+    uploads: Vec<PinnedBuffer>,
+    downloads: Vec<PinnedBuffer>,
+    fault: Option<PinnedBuffer>,
     /// A call with its own memory.
     own: Option<Graph>,
     /// Calls with messages on the device, by their memory.
-    graphs: Vec<(Buffers, Graph)>,
+    graphs: Vec<(CallBuffers, Graph)>,
     /// Whether calls are captured; otherwise their kernels are launched one by one.
     captures: bool,
 }
 
 /// The kernels of a program and their memory.
 struct Launches {
-    steps: Vec<Step>,
+    steps: Vec<LaunchStep>,
     /// Memory that routines use beside their arrays.
     workspace: Option<Arc<Buffer>>,
     /// The memory of each array.
@@ -59,9 +59,9 @@ struct Launches {
     faults: Option<(Arc<Buffer>, Arc<[String]>)>,
 }
 
-enum Step {
+enum LaunchStep {
     Kernel(Launch),
-    Routine(Call),
+    Routine(RoutineCall),
 }
 
 /// A kernel that is ready to run.
@@ -93,8 +93,8 @@ impl Launches {
         }
         for step in &self.steps {
             let launch = match step {
-                Step::Kernel(launch) => launch,
-                Step::Routine(call) => {
+                LaunchStep::Kernel(launch) => launch,
+                LaunchStep::Routine(call) => {
                     let [a, b, result] = call.arrays.map(buffer);
                     let workspace = self.workspace.as_ref().unwrap_or(&result);
                     stream.compute(&call.routine, [&a, &b, &result], workspace)?;
@@ -177,18 +177,19 @@ impl CudaProgram {
         let mut launches = std::iter::zip(shaders, functions).map(launch);
         let steps = std::iter::zip(&program.kernels, routines).filter(|(kernel, _)| kernel.len() > 0);
         let steps = steps.filter_map(|(_, call)| match call {
-            Some(call) => Some(Step::Routine(call)),
-            None => launches.next().map(Step::Kernel),
+            Some(call) => Some(LaunchStep::Routine(call)),
+            None => launches.next().map(LaunchStep::Kernel),
         });
         let steps = steps.collect();
-        let pinned = |array: &usize, direction: Direction| {
-            Pinned::new(context, bytes(&program.arrays[*array]), direction).map_err(unsupported)
+        let pinned = |array: &usize, direction: CopyDirection| {
+            PinnedBuffer::new(context, bytes(&program.arrays[*array]), direction).map_err(unsupported)
         };
-        let uploads = program.inputs.iter().map(|array| pinned(array, Direction::Upload)).collect::<Result<_, _>>()?;
-        let outputs = program.outputs.iter().map(|(array, _)| pinned(array, Direction::Download));
+        let uploads =
+            program.inputs.iter().map(|array| pinned(array, CopyDirection::Upload)).collect::<Result<_, _>>()?;
+        let outputs = program.outputs.iter().map(|(array, _)| pinned(array, CopyDirection::Download));
         let downloads = outputs.collect::<Result<Vec<_>, _>>()?;
         memory += downloads.iter().map(|pinned| pinned.bytes() as u64).sum::<u64>();
-        let fault = faults.as_ref().map(|_| Pinned::new(context, 4, Direction::Download)).transpose();
+        let fault = faults.as_ref().map(|_| PinnedBuffer::new(context, 4, CopyDirection::Download)).transpose();
         let mut made = CudaProgram {
             program,
             launches: Launches { steps, workspace, arrays, faults },
@@ -212,9 +213,9 @@ impl CudaProgram {
         let mut counts = [0; 2];
         for step in &self.launches.steps {
             match step {
-                Step::Routine(Call { routine: limen_cuda::Routine::Product(_), .. }) => counts[0] += 1,
-                Step::Routine(Call { routine: limen_cuda::Routine::Convolution(_), .. }) => counts[1] += 1,
-                Step::Kernel(_) => {}
+                LaunchStep::Routine(RoutineCall { routine: limen_cuda::Routine::Product(_), .. }) => counts[0] += 1,
+                LaunchStep::Routine(RoutineCall { routine: limen_cuda::Routine::Convolution(_), .. }) => counts[1] += 1,
+                LaunchStep::Kernel(_) => {}
             }
         }
         counts
@@ -293,7 +294,7 @@ impl Bound<CudaApi> for CudaProgram {
     }
 
     fn run(&mut self, inputs: &[&[u8]], read: &mut ReadOutput<'_>) -> Result<(), BackendError> {
-        let failed = |error: Error| BackendError::from(Fault::from(error));
+        let failed = |error: Error| BackendError::from(DeviceFault::from(error));
         self.call(inputs).map_err(failed)?;
         if let (Some((_, names)), Some(pinned)) = (&self.launches.faults, &mut self.fault) {
             let mut word = [0; 4];
@@ -310,7 +311,7 @@ impl Bound<CudaApi> for CudaProgram {
     }
 
     fn encode(&mut self, on: &mut Enqueue<'_, CudaApi>, call: &DeviceCall<'_>) -> Result<(), BackendError> {
-        let mut buffers = Buffers::new();
+        let mut buffers = CallBuffers::new();
         for input in call.inputs {
             let tensor = input.on_device().ok_or(BackendError::InputLost)?;
             buffers.push(Some((*buffer_of::<CudaApi>(&tensor)?.0).clone()));
@@ -319,13 +320,13 @@ impl Bound<CudaApi> for CudaProgram {
             let buffer = output.as_ref().map(|tensor| buffer_of::<CudaApi>(tensor)).transpose()?;
             buffers.push(buffer.map(|(buffer, _)| (*buffer).clone()));
         }
-        self.enqueue(on.stream, &buffers).map_err(|error| Fault::from(error).into())
+        self.enqueue(on.stream, &buffers).map_err(|error| DeviceFault::from(error).into())
     }
 }
 
 impl CudaProgram {
     /// Enqueues a call whose inputs and outputs are in this memory.
-    pub(super) fn enqueue(&mut self, stream: &mut CudaStream, buffers: &Buffers) -> Result<(), Error> {
+    pub(super) fn enqueue(&mut self, stream: &mut CudaStream, buffers: &CallBuffers) -> Result<(), Error> {
         let at = self.graph(buffers, &mut stream.stream)?;
         let work = stream.work()?;
         match at {
@@ -339,7 +340,7 @@ impl CudaProgram {
     }
 
     /// The memory of arrays, where inputs and outputs are in other memory.
-    fn rebound<'a>(&'a self, buffers: &'a Buffers) -> impl Fn(usize) -> Arc<Buffer> + 'a {
+    fn rebound<'a>(&'a self, buffers: &'a CallBuffers) -> impl Fn(usize) -> Arc<Buffer> + 'a {
         move |array: usize| {
             let own = self.program.inputs.iter().copied();
             let own = own.chain(self.program.outputs.iter().map(|(array, _)| *array));
@@ -349,11 +350,11 @@ impl CudaProgram {
     }
 
     /// Returns the place of the graph of a call, captured on the stream that runs it.
-    fn graph(&mut self, buffers: &Buffers, stream: &mut Stream) -> Result<Option<usize>, Error> {
+    fn graph(&mut self, buffers: &CallBuffers, stream: &mut Stream) -> Result<Option<usize>, Error> {
         if !self.captures {
             return Ok(None);
         }
-        let same = |known: &Buffers| {
+        let same = |known: &CallBuffers| {
             std::iter::zip(known, buffers).all(|(known, buffer)| match (known, buffer) {
                 (Some(known), Some(buffer)) => Arc::ptr_eq(known, buffer),
                 (known, buffer) => known.is_none() && buffer.is_none(),
@@ -372,7 +373,7 @@ impl CudaProgram {
 }
 
 /// Writes the kernels that no routine replaces.
-fn shaders(program: &Program, routines: &[Option<Call>]) -> Result<Vec<Shader>, String> {
+fn shaders(program: &Program, routines: &[Option<RoutineCall>]) -> Result<Vec<Shader>, String> {
     let kernels = std::iter::zip(&program.kernels, routines).filter(|(kernel, _)| kernel.len() > 0);
     let kernels = kernels.enumerate().filter(|(_, (_, routine))| routine.is_none());
     let written = kernels.map(|(at, (kernel, _))| {
@@ -450,7 +451,7 @@ fn arrays(context: &Arc<Context>, program: &Program, stream: &mut Stream) -> Res
                 bytemuck::cast_slice(bits)
             };
             if !content.is_empty() {
-                let mut pinned = Pinned::new(context, content.len(), Direction::Upload)?;
+                let mut pinned = PinnedBuffer::new(context, content.len(), CopyDirection::Upload)?;
                 pinned.write(content)?;
                 stream.upload(&mut pinned, content.len(), &own, 0)?;
                 stream.record()?.wait()?;

@@ -2,10 +2,10 @@
 
 use super::gpu;
 use crate::base::LONGEST_CALL;
-use crate::device::{Api, EventState, Fault, SharedDevice, SharedDevices, Waiter};
+use crate::device::{Api, DeviceFault, EventState, SharedDevice, SharedDevices, Waiter};
 use limen::backend::{BackendError, Helpers};
 use limen::message::{DType, PortSpec};
-use limen_cuda::{Buffer, Class, Context, Direction, Error, Event, Pinned, Stream};
+use limen_cuda::{Buffer, Class, Context, CopyDirection, Error, PinnedBuffer, Stream, StreamEvent};
 use limen_infer::BackendOptions;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,12 +39,12 @@ impl fmt::Debug for CudaApi {
     }
 }
 
-impl From<Error> for Fault {
+impl From<Error> for DeviceFault {
     fn from(error: Error) -> Self {
         match error.class() {
-            Class::Sticky => Fault::Lost(format!("cuda: {error}; {FINAL}")),
-            Class::Retry => Fault::OutOfMemory(format!("cuda: {error}")),
-            Class::Reject => Fault::Call(format!("cuda: {error}")),
+            Class::Sticky => DeviceFault::Lost(format!("cuda: {error}; {FINAL}")),
+            Class::Retry => DeviceFault::OutOfMemory(format!("cuda: {error}")),
+            Class::Reject => DeviceFault::Call(format!("cuda: {error}")),
         }
     }
 }
@@ -77,13 +77,13 @@ impl Drop for CudaApi {
 pub(crate) struct CudaStream {
     pub(super) stream: Stream,
     /// Memory through which bytes of the host pass, so that they may change while the device still copies them.
-    uploads: Vec<Pinned>,
+    uploads: Vec<PinnedBuffer>,
     /// How long the call may take, if not as long as any.
     pub(super) time_limit: Option<Duration>,
     /// Where kernels report integers that do not fit.
     report: Option<FaultReport>,
     /// Words for that, which are used again.
-    words: Vec<Arc<Mutex<Pinned>>>,
+    words: Vec<Arc<Mutex<PinnedBuffer>>>,
     uploaded: Duration,
     /// Whether something was enqueued since the last event.
     is_begun: bool,
@@ -110,7 +110,7 @@ impl CudaStream {
         let word = match self.words.iter().find(|word| Arc::strong_count(word) == 1) {
             Some(word) => word.clone(),
             None => {
-                let made = Pinned::new(self.stream.context(), 4, Direction::Download)?;
+                let made = PinnedBuffer::new(self.stream.context(), 4, CopyDirection::Download)?;
                 self.words.push(Arc::new(Mutex::new(made)));
                 self.words[self.words.len() - 1].clone()
             }
@@ -128,7 +128,7 @@ impl CudaStream {
 /// Where kernels have reported a fault, and their names.
 #[derive(Clone)]
 struct FaultReport {
-    word: Arc<Mutex<Pinned>>,
+    word: Arc<Mutex<PinnedBuffer>>,
     names: Arc<[String]>,
 }
 
@@ -136,13 +136,13 @@ struct FaultReport {
 pub(super) const UNKNOWN_FAULT: &str = "an operator: a result does not fit 32 bits";
 
 impl FaultReport {
-    fn fault(&self) -> Option<Fault> {
+    fn fault(&self) -> Option<DeviceFault> {
         let mut word = [0; 4];
         if let Err(error) = self.word.lock().unwrap_or_else(PoisonError::into_inner).read(&mut word) {
             return Some(error.into());
         }
         let at = (u32::from_ne_bytes(word) as usize).checked_sub(1)?;
-        Some(Fault::Call(self.names.get(at).cloned().unwrap_or_else(|| UNKNOWN_FAULT.into())))
+        Some(DeviceFault::Call(self.names.get(at).cloned().unwrap_or_else(|| UNKNOWN_FAULT.into())))
     }
 }
 
@@ -161,19 +161,19 @@ impl Api for CudaApi {
     const ROW_ALIGN: usize = 256;
     const CALLS: usize = 4;
     type Buffer = Arc<Buffer>;
-    type Staging = Pinned;
+    type Staging = PinnedBuffer;
     type Stream = CudaStream;
     type Event = CudaEvent;
 
-    fn buffer(&self, bytes: usize) -> Result<Arc<Buffer>, Fault> {
+    fn buffer(&self, bytes: usize) -> Result<Arc<Buffer>, DeviceFault> {
         Ok(Arc::new(Buffer::new(&self.context, bytes)?))
     }
 
-    fn staging(&self, bytes: usize) -> Result<Pinned, Fault> {
-        Ok(Pinned::new(&self.context, bytes, Direction::Download)?)
+    fn staging(&self, bytes: usize) -> Result<PinnedBuffer, DeviceFault> {
+        Ok(PinnedBuffer::new(&self.context, bytes, CopyDirection::Download)?)
     }
 
-    fn stream(&self) -> Result<CudaStream, Fault> {
+    fn stream(&self) -> Result<CudaStream, DeviceFault> {
         Ok(CudaStream {
             stream: Stream::new(&self.context)?,
             uploads: Vec::new(),
@@ -191,18 +191,18 @@ impl Api for CudaApi {
         (stream.report, stream.time_limit, stream.uploaded) = (None, None, Duration::ZERO);
     }
 
-    fn follow(&self, stream: &mut CudaStream, event: &CudaEvent) -> Result<(), Fault> {
+    fn follow(&self, stream: &mut CudaStream, event: &CudaEvent) -> Result<(), DeviceFault> {
         Ok(stream.stream.follow(&event.event)?)
     }
 
-    fn upload(&self, stream: &mut CudaStream, from: &[u8], to: &Arc<Buffer>, at: usize) -> Result<(), Fault> {
+    fn upload(&self, stream: &mut CudaStream, from: &[u8], to: &Arc<Buffer>, at: usize) -> Result<(), DeviceFault> {
         let begun = Instant::now();
-        let fits = |pinned: &Pinned| pinned.is_free() && pinned.bytes() >= from.len();
+        let fits = |pinned: &PinnedBuffer| pinned.is_free() && pinned.bytes() >= from.len();
         let place = match stream.uploads.iter().position(fits) {
             Some(place) => place,
             // As many as calls may be under way, for each size; then the oldest one is waited for.
             None if stream.uploads.len() < MAX_UPLOADS => {
-                stream.uploads.push(Pinned::new(&self.context, from.len(), Direction::Upload)?);
+                stream.uploads.push(PinnedBuffer::new(&self.context, from.len(), CopyDirection::Upload)?);
                 stream.uploads.len() - 1
             }
             None => {
@@ -210,7 +210,7 @@ impl Api for CudaApi {
                 let last = stream.uploads.len() - 1;
                 stream.uploads[last].wait()?;
                 if stream.uploads[last].bytes() < from.len() {
-                    stream.uploads[last] = Pinned::new(&self.context, from.len(), Direction::Upload)?;
+                    stream.uploads[last] = PinnedBuffer::new(&self.context, from.len(), CopyDirection::Upload)?;
                 }
                 last
             }
@@ -223,12 +223,18 @@ impl Api for CudaApi {
         Ok(copied?)
     }
 
-    fn download(&self, stream: &mut CudaStream, from: &Arc<Buffer>, at: usize, to: &mut Pinned) -> Result<(), Fault> {
+    fn download(
+        &self,
+        stream: &mut CudaStream,
+        from: &Arc<Buffer>,
+        at: usize,
+        to: &mut PinnedBuffer,
+    ) -> Result<(), DeviceFault> {
         let bytes = to.bytes();
         Ok(stream.work()?.download(from, at, bytes, to)?)
     }
 
-    fn record(&self, stream: &mut CudaStream, _: bool) -> Result<CudaEvent, Fault> {
+    fn record(&self, stream: &mut CudaStream, _: bool) -> Result<CudaEvent, DeviceFault> {
         let event = stream.stream.record()?;
         stream.is_begun = false;
         Ok(CudaEvent {
@@ -280,7 +286,7 @@ impl Api for CudaApi {
         true
     }
 
-    fn read(&self, from: &mut Pinned, into: &mut [u8]) -> Result<(), Fault> {
+    fn read(&self, from: &mut PinnedBuffer, into: &mut [u8]) -> Result<(), DeviceFault> {
         Ok(from.read(into)?)
     }
 
@@ -308,8 +314,8 @@ const MAX_UPLOADS: usize = 16;
 
 /// What a device lacks while a program is prepared for it; if it is lost, the error says so.
 pub(super) fn unsupported(context: &Context, error: Error) -> BackendError {
-    match Fault::from(error) {
-        Fault::Call(why) => BackendError::Unsupported(format!("{}: {why}", context.info().name)),
+    match DeviceFault::from(error) {
+        DeviceFault::Call(why) => BackendError::Unsupported(format!("{}: {why}", context.info().name)),
         lost => lost.into(),
     }
 }

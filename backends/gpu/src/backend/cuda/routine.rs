@@ -1,11 +1,11 @@
 //! The matrix products and convolutions of a program that NVIDIA's libraries compute, where they are there and have an algorithm.
 
 use crate::lowering::{Convolution, Half, Images, Matrix, Product, Program, Routine, Scalar, Storage};
-use limen_cuda::{Buffer, Context, Element, Error, Multiplication, Operand, Window};
+use limen_cuda::{Buffer, Context, ConvolutionSpec, ElementType, Error, Multiplication, Operand};
 use std::sync::Arc;
 
 /// A routine that is ready to run.
-pub(super) struct Call {
+pub(super) struct RoutineCall {
     pub(super) routine: limen_cuda::Routine,
     /// The arrays of both factors and the result.
     pub(super) arrays: [usize; 3],
@@ -45,10 +45,10 @@ pub(super) fn bound(
     program: &Program,
     routines: Vec<Option<Routine>>,
     arrays: &[Arc<Buffer>],
-) -> Vec<Option<Call>> {
+) -> Vec<Option<RoutineCall>> {
     let prepare = |of: Routine| {
         let routine = prepared(context, program, &of, Some(arrays)).ok()?;
-        Some(Call { routine, arrays: of.arrays() })
+        Some(RoutineCall { routine, arrays: of.arrays() })
     };
     routines.into_iter().map(|routine| routine.and_then(prepare)).collect()
 }
@@ -74,13 +74,13 @@ fn prepared(
 }
 
 /// The elements of an array; the result of a product that is split from its kernel has none yet.
-fn element(program: &Program, array: usize) -> Element {
+fn element(program: &Program, array: usize) -> ElementType {
     match program.arrays.get(array).map_or(Storage::Word(Scalar::F32), |array| array.storage()) {
         Storage::Half => match program.half {
-            Half::F16 => Element::F16,
-            Half::Bf16 => Element::Bf16,
+            Half::F16 => ElementType::F16,
+            Half::Bf16 => ElementType::Bf16,
         },
-        Storage::Word(_) | Storage::Byte => Element::F32,
+        Storage::Word(_) | Storage::Byte => ElementType::F32,
     }
 }
 
@@ -104,12 +104,12 @@ fn multiplication(program: &Program, product: &Product, bias: Option<(Arc<Buffer
     }
 }
 
-fn window(program: &Program, convolution: &Convolution) -> Window {
+fn window(program: &Program, convolution: &Convolution) -> ConvolutionSpec {
     let images = |images: &Images| {
         let Images { offset, lengths, strides, .. } = *images;
         limen_cuda::Images { offset, lengths, strides }
     };
-    Window {
+    ConvolutionSpec {
         x: images(&convolution.x),
         w_offset: convolution.w.1,
         w: convolution.taps,

@@ -1,9 +1,9 @@
 //! A model on one thread, as programs for the shapes of its calls.
 
 use super::convert::{give, widen};
-use super::runtime::Model;
-use super::{Bound, ProgramDevice};
-use crate::device::Calls;
+use super::runtime::ProgramModel;
+use super::{MadeProgram, ProgramDevice};
+use crate::device::SessionCalls;
 use crate::lowering::{Half, lower};
 use limen::backend::{BackendError, BatchRef, DeviceCall, EnqueuedCalls, Helpers, SessionMetadata, Ticket};
 use limen_infer::internal::Given;
@@ -34,10 +34,10 @@ struct Prepared<B> {
 
 /// A model on one thread, with programs for some shapes.
 pub(super) struct ProgramRunner<A: ProgramDevice> {
-    model: Arc<Model<A>>,
+    model: Arc<ProgramModel<A>>,
     /// The device that `plans` were made for, and its generation.
     device: Option<(u32, Arc<A>)>,
-    calls: Calls<A>,
+    calls: SessionCalls<A>,
     /// Its inputs, with the values of constant ones.
     given: Vec<Given>,
     /// The most recently used last.
@@ -67,7 +67,7 @@ impl<A: ProgramDevice> std::fmt::Debug for ProgramRunner<A> {
 
 impl<A: ProgramDevice> ProgramRunner<A> {
     /// Prepares a model for calls.
-    pub(super) fn new(model: &Arc<Model<A>>, call: &Call) -> Result<Self, BackendError> {
+    pub(super) fn new(model: &Arc<ProgramModel<A>>, call: &Call) -> Result<Self, BackendError> {
         let n = call.inputs.len();
         if n > MAX_INPUTS {
             let why = format!("the model has {n} inputs and states; at most {MAX_INPUTS}");
@@ -82,7 +82,7 @@ impl<A: ProgramDevice> ProgramRunner<A> {
         let shapes = |batch: &usize| call.inputs.iter().map(|input| input.shape(*batch)).collect::<Vec<_>>();
         let mut runner = ProgramRunner {
             device: None,
-            calls: Calls::new(model.device.clone()),
+            calls: SessionCalls::new(model.device.clone()),
             model: model.clone(),
             given: call.inputs.iter().map(|input| Given::of(input, 1)).collect(),
             plans: Vec::new(),
@@ -236,7 +236,7 @@ impl<A: ProgramDevice> DeviceCalls for ProgramRunner<A> {
 
     fn enqueue(&mut self, call: &DeviceCall<'_>) -> Result<Ticket, BackendError> {
         // Apart while the rest is borrowed.
-        let none = Calls::new(self.model.device.clone());
+        let none = SessionCalls::new(self.model.device.clone());
         let mut calls = std::mem::replace(&mut self.calls, none);
         let enqueued = calls.enqueue(call.inputs, call.outputs, false, |on| {
             let at = self.item_plan(on.generation, on.api)?;

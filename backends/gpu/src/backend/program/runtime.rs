@@ -15,9 +15,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// A model that tract has read, and the device that runs it.
-pub(crate) struct ProgramRuntime<A: ProgramDevice>(Arc<Model<A>>);
+pub(crate) struct ProgramRuntime<A: ProgramDevice>(Arc<ProgramModel<A>>);
 
-pub(super) struct Model<A: ProgramDevice> {
+pub(super) struct ProgramModel<A: ProgramDevice> {
     pub(super) tract: TractRuntime,
     pub(super) device: Arc<SharedDevice<A>>,
     /// The folder of the cache.
@@ -64,7 +64,7 @@ impl<A: ProgramDevice> ProgramRuntime<A> {
         device.api()?;
         let tract = TractRuntime::load(artifact, options)?;
         let (cache, compiled) = (options.cache.clone(), Mutex::default());
-        Ok(ProgramRuntime(Arc::new(Model { tract, device, cache, compiled })))
+        Ok(ProgramRuntime(Arc::new(ProgramModel { tract, device, cache, compiled })))
     }
 
     pub(crate) fn runner(&self, call: &Call) -> Result<Box<dyn Runner>, BackendError> {

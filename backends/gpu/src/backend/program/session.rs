@@ -1,7 +1,7 @@
 //! Programs of stock kinds, whose calls take and give messages in the memory of the device.
 
-use super::{Bound, ProgramDevice};
-use crate::device::{Calls, SharedDevice};
+use super::{MadeProgram, ProgramDevice};
+use crate::device::{SessionCalls, SharedDevice};
 use crate::lowering::Program;
 use limen::backend::{
     Backend, BackendError, BatchMut, BatchRef, Capabilities, DeviceCall, EnqueuedCalls, Helpers, Ops, Prepared,
@@ -56,14 +56,14 @@ impl<A: ProgramDevice> Prepared for PreparedProgram<A> {
     }
 
     fn session(&self, _: usize) -> Result<ProgramSession<A>, BackendError> {
-        let calls = Calls::new(self.device.clone());
+        let calls = SessionCalls::new(self.device.clone());
         Ok(ProgramSession { calls, bound: self.bind()?, cache: self.cache.clone() })
     }
 }
 
 /// A program on one thread.
 pub(crate) struct ProgramSession<A: ProgramDevice> {
-    calls: Calls<A>,
+    calls: SessionCalls<A>,
     /// It, and the generation of the device that it was made for.
     bound: (u32, A::Bound),
     cache: Option<PathBuf>,

@@ -3,7 +3,7 @@
 use super::device::one_line;
 use super::pipelines::Pipelines;
 use super::resident::WgpuApi;
-use crate::device::{Api, Calls, SharedDevice, buffer_of};
+use crate::device::{Api, SessionCalls, SharedDevice, buffer_of};
 use crate::kernel::Interface;
 use limen::backend::{
     Backend, BackendError, BatchMut, BatchRef, Capabilities, DeviceCall, EnqueuedCalls, Helpers, Ops, Prepared,
@@ -83,7 +83,7 @@ impl Prepared for PreparedKernel {
         let device = self.model.device.clone();
         let (generation, api) = device.api()?;
         let compiled = Compiled::new(generation, &api, &self.model)?;
-        let calls = Calls::new(device.clone());
+        let calls = SessionCalls::new(device.clone());
         let spare = vec![None; self.model.signature.outputs.len()];
         let model = self.model.clone();
         Ok(KernelSession { model, device, calls, compiled, bound: Vec::new(), spare })
@@ -166,7 +166,7 @@ const MAX_BOUND: usize = 1024;
 pub(crate) struct KernelSession {
     model: Arc<KernelModel>,
     device: Arc<SharedDevice<WgpuApi>>,
-    calls: Calls<WgpuApi>,
+    calls: SessionCalls<WgpuApi>,
     compiled: Compiled,
     /// Bindings, by buffers.
     bound: Vec<(Vec<Arc<Buffer>>, BindGroup)>,

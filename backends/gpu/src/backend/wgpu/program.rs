@@ -3,7 +3,7 @@
 use super::device::Device;
 use super::loaded::{Loaded, Rebound};
 use super::resident::{WgpuApi, shared_device};
-use crate::backend::program::{Bound, ProgramDevice, ReadOutput};
+use crate::backend::program::{MadeProgram, ProgramDevice, ReadOutput};
 use crate::device::{Enqueue, SharedDevice, buffer_of};
 use crate::lowering::Program;
 use arrayvec::ArrayVec;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use wgpu::Buffer;
 
 /// The buffers of a call, inputs first; `None` for an output that nothing takes.
-type Buffers = ArrayVec<Option<Arc<Buffer>>, { 2 * MAX_PORTS }>;
+type CallBuffers = ArrayVec<Option<Arc<Buffer>>, { 2 * MAX_PORTS }>;
 
 /// As many sets of bindings are kept: one for each pair of slots that the pools have.
 const MAX_REBOUND: usize = 1024;
@@ -27,7 +27,7 @@ pub(crate) struct BoundProgram {
     program: Arc<Program>,
     loaded: Loaded,
     /// The bindings of calls with messages on the device, by their buffers.
-    rebound: Vec<(Buffers, Rebound)>,
+    rebound: Vec<(CallBuffers, Rebound)>,
 }
 
 impl BoundProgram {
@@ -45,8 +45,8 @@ impl BoundProgram {
     }
 
     /// Returns the place of the bindings of a call.
-    fn rebound(&mut self, buffers: Buffers) -> usize {
-        let same = |known: &Buffers| {
+    fn rebound(&mut self, buffers: CallBuffers) -> usize {
+        let same = |known: &CallBuffers| {
             std::iter::zip(known, &buffers).all(|(known, buffer)| match (known, buffer) {
                 (Some(known), Some(buffer)) => Arc::ptr_eq(known, buffer),
                 (known, buffer) => known.is_none() && buffer.is_none(),
@@ -86,7 +86,7 @@ impl Bound<WgpuApi> for BoundProgram {
     }
 
     fn encode(&mut self, on: &mut Enqueue<'_, WgpuApi>, call: &DeviceCall<'_>) -> Result<(), BackendError> {
-        let mut buffers = Buffers::new();
+        let mut buffers = CallBuffers::new();
         for input in call.inputs {
             let tensor = input.on_device().ok_or(BackendError::InputLost)?;
             buffers.push(Some(buffer_of::<WgpuApi>(&tensor)?.0));

@@ -5,7 +5,7 @@ use super::adapter::{adapter, adapter_number};
 use super::device::{Device, one_line};
 use super::loaded::{Mapping, UNKNOWN_FAULT};
 use crate::base::LONGEST_CALL;
-use crate::device::{Api, EventState, Fault, SharedDevice, SharedDevices, Waiter};
+use crate::device::{Api, DeviceFault, EventState, SharedDevice, SharedDevices, Waiter};
 use limen::backend::{BackendError, Helpers};
 use limen::message::{DType, PortSpec};
 use limen_infer::BackendOptions;
@@ -90,12 +90,12 @@ impl WgpuApi {
         }
     }
 
-    fn lost(&self) -> Option<Fault> {
-        self.device.is_lost().then(|| Fault::Lost(self.device.why_lost()))
+    fn lost(&self) -> Option<DeviceFault> {
+        self.device.is_lost().then(|| DeviceFault::Lost(self.device.why_lost()))
     }
 
-    fn fault(&self, why: String) -> Fault {
-        self.lost().unwrap_or(Fault::Call(format!("{}: {why}", self.device.info.name)))
+    fn fault(&self, why: String) -> DeviceFault {
+        self.lost().unwrap_or(DeviceFault::Call(format!("{}: {why}", self.device.info.name)))
     }
 }
 
@@ -213,13 +213,13 @@ struct FaultReport {
 }
 
 impl FaultReport {
-    fn fault(&self) -> Option<Fault> {
+    fn fault(&self) -> Option<DeviceFault> {
         let mut word = [0; 4];
         if let Err(why) = self.readback.read(&mut word) {
-            return Some(Fault::Call(why));
+            return Some(DeviceFault::Call(why));
         }
         let at = (u32::from_ne_bytes(word) as usize).checked_sub(1)?;
-        Some(Fault::Call(self.names.get(at).cloned().unwrap_or_else(|| UNKNOWN_FAULT.into())))
+        Some(DeviceFault::Call(self.names.get(at).cloned().unwrap_or_else(|| UNKNOWN_FAULT.into())))
     }
 }
 
@@ -301,18 +301,18 @@ impl Api for WgpuApi {
     type Stream = WgpuStream;
     type Event = WgpuEvent;
 
-    fn buffer(&self, bytes: usize) -> Result<Buffer, Fault> {
+    fn buffer(&self, bytes: usize) -> Result<Buffer, DeviceFault> {
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
         let of = wgpu::BufferDescriptor { label: None, size: bytes as u64, usage, mapped_at_creation: false };
         self.device.scoped(|| self.device.device.create_buffer(&of)).map_err(|why| self.fault(why))
     }
 
-    fn staging(&self, bytes: usize) -> Result<Arc<Readback>, Fault> {
+    fn staging(&self, bytes: usize) -> Result<Arc<Readback>, DeviceFault> {
         let made = self.device.scoped(|| Arc::new(Readback::new(&self.device, bytes as u64)));
         made.map_err(|why| self.fault(why))
     }
 
-    fn stream(&self) -> Result<WgpuStream, Fault> {
+    fn stream(&self) -> Result<WgpuStream, DeviceFault> {
         Ok(WgpuStream::default())
     }
 
@@ -320,12 +320,12 @@ impl Api for WgpuApi {
         *stream = WgpuStream::default();
     }
 
-    fn follow(&self, _: &mut WgpuStream, _: &WgpuEvent) -> Result<(), Fault> {
+    fn follow(&self, _: &mut WgpuStream, _: &WgpuEvent) -> Result<(), DeviceFault> {
         // Submitted work follows what was submitted before it.
         Ok(())
     }
 
-    fn upload(&self, stream: &mut WgpuStream, from: &[u8], to: &Buffer, at: usize) -> Result<(), Fault> {
+    fn upload(&self, stream: &mut WgpuStream, from: &[u8], to: &Buffer, at: usize) -> Result<(), DeviceFault> {
         let begun = Instant::now();
         let (whole, rest) = from.split_at(from.len() - from.len() % 4);
         let mut last = [0; 4];
@@ -341,14 +341,20 @@ impl Api for WgpuApi {
         written
     }
 
-    fn download(&self, stream: &mut WgpuStream, from: &Buffer, at: usize, to: &mut Arc<Readback>) -> Result<(), Fault> {
+    fn download(
+        &self,
+        stream: &mut WgpuStream,
+        from: &Buffer,
+        at: usize,
+        to: &mut Arc<Readback>,
+    ) -> Result<(), DeviceFault> {
         let size = to.buffer.size();
         stream.encoder(&self.device).copy_buffer_to_buffer(from, at as u64, &to.buffer, 0, size);
         stream.mapped.push(to.clone());
         Ok(())
     }
 
-    fn record(&self, stream: &mut WgpuStream, is_awaited: bool) -> Result<WgpuEvent, Fault> {
+    fn record(&self, stream: &mut WgpuStream, is_awaited: bool) -> Result<WgpuEvent, DeviceFault> {
         let WgpuStream { encoder, mapped, report, time_limit, uploaded, timer, .. } = stream;
         let timer = timer.take();
         if let (Some(encoder), Some(timer)) = (encoder.as_mut(), &timer) {
@@ -446,7 +452,7 @@ impl Api for WgpuApi {
         true
     }
 
-    fn read(&self, from: &mut Arc<Readback>, into: &mut [u8]) -> Result<(), Fault> {
+    fn read(&self, from: &mut Arc<Readback>, into: &mut [u8]) -> Result<(), DeviceFault> {
         from.read(into).map_err(|why| self.fault(why))
     }
 

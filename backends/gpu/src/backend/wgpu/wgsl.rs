@@ -1,6 +1,6 @@
 //! WGSL, the language of shaders that wgpu takes.
 
-use crate::lowering::{Arguments, Dialect, Entry, Number, Place, Scalar, Storage};
+use crate::lowering::{Dialect, EntryPoint, KernelArguments, Number, Scalar, ShaderPlace, Storage};
 
 /// The dialect of WGSL.
 #[derive(Debug)]
@@ -153,15 +153,15 @@ impl Dialect for Wgsl {
         format!("let {name} = workgroupUniformLoad(&{element});")
     }
 
-    fn finish(&self, _: &Arguments) -> String {
+    fn finish(&self, _: &KernelArguments) -> String {
         "fn finish(b: i32, m: i32, n: i32, folded: f32) {".into()
     }
 
-    fn finished(&self, _: &Arguments, of: [&str; 4]) -> String {
+    fn finished(&self, _: &KernelArguments, of: [&str; 4]) -> String {
         format!("finish({});", of.join(", "))
     }
 
-    fn entry(&self, _: &Arguments, entry: &Entry<'_>) -> String {
+    fn entry(&self, _: &KernelArguments, entry: &EntryPoint<'_>) -> String {
         let mut text = String::new();
         for (name, scalar, len) in entry.shared {
             text += &format!("var<workgroup> {name}: array<{}, {len}>;\n", self.type_of(*scalar));
@@ -169,17 +169,17 @@ impl Dialect for Wgsl {
         let dims = entry.block.iter().rposition(|threads| *threads > 1).map_or(1, |last| last + 1);
         let block: Vec<String> = entry.block[..dims].iter().map(usize::to_string).collect();
         let places = entry.places.iter().map(|place| match place {
-            Place::Id => "@builtin(global_invocation_id) id: vec3<u32>",
-            Place::Group => "@builtin(workgroup_id) group: vec3<u32>",
-            Place::Local => "@builtin(local_invocation_id) local: vec3<u32>",
-            Place::Thread => "@builtin(local_invocation_index) thread: u32",
+            ShaderPlace::Id => "@builtin(global_invocation_id) id: vec3<u32>",
+            ShaderPlace::Group => "@builtin(workgroup_id) group: vec3<u32>",
+            ShaderPlace::Local => "@builtin(local_invocation_id) local: vec3<u32>",
+            ShaderPlace::Thread => "@builtin(local_invocation_index) thread: u32",
         });
         let places: Vec<&str> = places.collect();
         text + &format!("@compute @workgroup_size({})\nfn main({}) {{", block.join(", "), places.join(", "))
     }
 
-    fn head(&self, arguments: &Arguments) -> String {
-        let Arguments { arrays, fault } = arguments;
+    fn head(&self, arguments: &KernelArguments) -> String {
+        let KernelArguments { arrays, fault } = arguments;
         let mut head = String::new();
         if arrays.contains(&Storage::Half) {
             head += "enable f16;\n";

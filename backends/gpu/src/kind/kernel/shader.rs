@@ -3,7 +3,7 @@
 use super::{Ports, plain, ports, refuse_fields, text, verify};
 use crate::backend::{KernelModel, WgpuKernel};
 use crate::device::Api;
-use crate::kernel::{Constant, Interface, KernelConfig, Symbols, Variable};
+use crate::kernel::{Interface, KernelConfig, OverrideConstant, Symbols, Variable};
 use limen::backend::{Backend, Signature};
 use limen::infer::{Batch, DeviceSide, InferPlan};
 use limen::message::PortSpec;
@@ -145,8 +145,8 @@ fn constants(
         let message = format!("the shader has no `override {name}`: {known}");
         errors.at(format!("constants.{name}"), message).help("leave it out");
     }
-    let is_without = |known: &&Constant| !known.has_value && !config.constants.contains_key(&known.name);
-    for Constant { name, .. } in interface.constants.iter().filter(is_without) {
+    let is_without = |known: &&OverrideConstant| !known.has_value && !config.constants.contains_key(&known.name);
+    for OverrideConstant { name, .. } in interface.constants.iter().filter(is_without) {
         let message = format!("`override {name}` of the shader has no value");
         errors.at("source", message).help(format!("write `constants: {{ {name}: … }}`"));
     }

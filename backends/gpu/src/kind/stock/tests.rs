@@ -1,5 +1,5 @@
 //! Stock kinds beside themselves on the devices of this machine, which may compute on the CPU: an adapter of wgpu, and an NVIDIA GPU or
-//! the driver double. Without any they are skipped.
+//! the driver stub. Without any they are skipped.
 
 use limen::message::{DType, Header};
 use limen::plan::Role;
@@ -344,11 +344,11 @@ fn suppresses_on(device: &str) {
     }
 }
 
-/// `.ci/lanes/cuda/run` runs this with an error of the driver double at one call after the other, in a process each: an error after which a device
+/// `.ci/lanes/cuda/run` runs this with an error of the driver stub at one call after the other, in a process each: an error after which a device
 /// is of no use to a process, or one of a single call. Each message is right, or lost and counted.
 #[cfg(feature = "cuda")]
 #[test]
-#[ignore = "needs an error of the driver double, and a process of its own"]
+#[ignore = "needs an error of the driver stub, and a process of its own"]
 fn after_an_error_of_the_device_no_message_is_wrong() {
     let policy = std::env::var("LIMEN_ON_ERROR").unwrap_or_else(|_| "stop".into());
     let text = "version: 1\nnodes:\n  a: { kind: inlet, config: { spec: 'f32[33]', capacity: 4 } }\n  \

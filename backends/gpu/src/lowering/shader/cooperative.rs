@@ -1,21 +1,21 @@
 //! A workgroup for each element: its threads fold parts, and then the parts.
 
-use super::dialect::{Entry, Place};
+use super::dialect::{EntryPoint, ShaderPlace};
 use super::text::Text;
-use super::{Form, THREADS, fold, numbered, spread};
+use super::{THREADS, WrittenForm, fold, numbered, spread};
 use crate::lowering::{How, Kernel, Scalar};
 
 /// Folds shorter than this are too short for a workgroup each.
 pub(super) const LONG_FOLD: usize = 256;
 
-pub(super) fn cooperative(text: &mut Text<'_>, kernel: &Kernel, most: usize) -> Result<Form, String> {
+pub(super) fn cooperative(text: &mut Text<'_>, kernel: &Kernel, most: usize) -> Result<WrittenForm, String> {
     let of = kernel.fold.as_ref().ok_or("it folds nothing")?;
     let (rank, length) = (kernel.dims.len(), of.dims.iter().product::<usize>());
     let groups = spread(kernel.len(), most);
     let scalar = fold::scalar_of(text, &of.value)?;
     let block = [THREADS, 1, 1];
     let shared = [("parts", scalar, THREADS), ("places", Scalar::I32, THREADS)];
-    text.entry(&Entry { block, places: &[Place::Group, Place::Thread], shared: &shared });
+    text.entry(&EntryPoint { block, places: &[ShaderPlace::Group, ShaderPlace::Thread], shared: &shared });
     // Every thread reaches the barriers, those of elements that do not exist as well.
     let number = text.call("i32", &[&format!("group.x + group.y * {}u", groups[0])]);
     text.constant("number", &number);
@@ -63,5 +63,5 @@ pub(super) fn cooperative(text: &mut Text<'_>, kernel: &Kernel, most: usize) -> 
     });
     text.store()?;
     text.line("}\n}");
-    Ok(Form { block, groups, turns: length.div_ceil(THREADS) + THREADS })
+    Ok(WrittenForm { block, groups, turns: length.div_ceil(THREADS) + THREADS })
 }

@@ -4,7 +4,7 @@ use crate::lowering::{Number, Scalar, Storage};
 
 /// The arguments of a kernel: its arrays `a0`, `a1`, …, of which it writes the last one, and behind them a counter for faults.
 #[derive(Debug)]
-pub(crate) struct Arguments {
+pub(crate) struct KernelArguments {
     pub(crate) arrays: Vec<Storage>,
     /// What the kernel writes to the counter if it fails, if it may. The greatest number of a call remains there.
     pub(crate) fault: Option<usize>,
@@ -12,7 +12,7 @@ pub(crate) struct Arguments {
 
 /// What a thread knows of its place, as a variable of the entry point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ShaderPlace {
     /// `id`: the thread among all of them, along three dims.
     Id,
     /// `group`: its workgroup, along three dims.
@@ -25,10 +25,10 @@ pub(crate) enum Place {
 
 /// The beginning of the function that a device calls.
 #[derive(Debug)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct EntryPoint<'a> {
     /// Threads of a workgroup.
     pub(crate) block: [usize; 3],
-    pub(crate) places: &'a [Place],
+    pub(crate) places: &'a [ShaderPlace],
     /// Arrays that the threads of a workgroup share, with their lengths.
     pub(crate) shared: &'a [(&'a str, Scalar, usize)],
 }
@@ -80,16 +80,16 @@ pub(crate) trait Dialect {
     fn uniform(&self, name: &str, element: &str) -> String;
 
     /// Begins the function that stores the element of batch `b`, row `m` and column `n` of a tiled product, a fraction `folded`.
-    fn finish(&self, arguments: &Arguments) -> String;
+    fn finish(&self, arguments: &KernelArguments) -> String;
 
     /// Calls that function.
-    fn finished(&self, arguments: &Arguments, of: [&str; 4]) -> String;
+    fn finished(&self, arguments: &KernelArguments, of: [&str; 4]) -> String;
 
     /// Begins the function that the device calls.
-    fn entry(&self, arguments: &Arguments, entry: &Entry<'_>) -> String;
+    fn entry(&self, arguments: &KernelArguments, entry: &EntryPoint<'_>) -> String;
 
     /// What is in front of all functions.
-    fn head(&self, arguments: &Arguments) -> String;
+    fn head(&self, arguments: &KernelArguments) -> String;
 
     /// Functions that the language does not have, or not as a model needs them, by their names. Each may call those before it.
     fn helpers(&self) -> &'static [(&'static str, &'static str)];

@@ -1,14 +1,14 @@
 //! A thread for each element.
 
-use super::dialect::{Entry, Place};
+use super::dialect::{EntryPoint, ShaderPlace};
 use super::text::Text;
-use super::{Form, THREADS, fold, numbered, spread};
+use super::{THREADS, WrittenForm, fold, numbered, spread};
 use crate::lowering::{Kernel, Number};
 
-pub(super) fn direct(text: &mut Text<'_>, kernel: &Kernel, most: usize) -> Result<Form, String> {
+pub(super) fn direct(text: &mut Text<'_>, kernel: &Kernel, most: usize) -> Result<WrittenForm, String> {
     let groups = spread(kernel.len().div_ceil(THREADS), most);
     let block = [THREADS, 1, 1];
-    text.entry(&Entry { block, places: &[Place::Id], shared: &[] });
+    text.entry(&EntryPoint { block, places: &[ShaderPlace::Id], shared: &[] });
     let n = text.call("i32", &[&format!("id.x + id.y * {}u", groups[0] * THREADS)]);
     text.constant("n", &n);
     text.line(&format!("if (n >= {}) {{ return; }}", kernel.len()));
@@ -32,5 +32,5 @@ pub(super) fn direct(text: &mut Text<'_>, kernel: &Kernel, most: usize) -> Resul
     text.line("}");
     // Those of inner loops, and of the loops around them.
     let turns = kernel.fold.as_ref().map_or(0, |fold| fold.dims.iter().product::<usize>()).saturating_mul(2);
-    Ok(Form { block, groups, turns })
+    Ok(WrittenForm { block, groups, turns })
 }

@@ -1,20 +1,20 @@
 //! One workgroup that chooses boxes, one in each turn of a loop.
 
-use super::dialect::{Entry, Place};
+use super::dialect::{EntryPoint, ShaderPlace};
 use super::text::Text;
-use super::{Form, THREADS};
+use super::{THREADS, WrittenForm};
 use crate::lowering::{BOX, Number, Scalar, Suppression};
 
 /// Boxes in a word of bits.
 const WORD: usize = 32;
 
 /// Each thread looks after some words of boxes: a bit is set for those that are chosen, removed, or no candidates.
-pub(super) fn suppression(text: &mut Text<'_>, rule: &Suppression) -> Form {
+pub(super) fn suppression(text: &mut Text<'_>, rule: &Suppression) -> WrittenForm {
     let Suppression { boxes, is_counted, most, iou, across_classes } = rule;
     let words = boxes.div_ceil(WORD).max(1);
     let block = [THREADS, 1, 1];
     let shared = [("gone", Scalar::I32, words), ("scores", Scalar::F32, THREADS), ("places", Scalar::I32, THREADS)];
-    text.entry(&Entry { block, places: &[Place::Thread], shared: &shared });
+    text.entry(&EntryPoint { block, places: &[ShaderPlace::Thread], shared: &shared });
     let first = text.call("i32", &["thread"]);
     text.constant("t", &first);
     let given = boxes.to_string();
@@ -89,7 +89,7 @@ pub(super) fn suppression(text: &mut Text<'_>, rule: &Suppression) -> Form {
     text.line(&format!("if (t == 0) {{ a1[{}] = {count}; }}\n}}", most * BOX));
     // The boxes of a thread, twice in each turn.
     let turns = most.saturating_mul(words.div_ceil(THREADS) * 2 * WORD);
-    Form { block, groups: [1, 1, 1], turns }
+    WrittenForm { block, groups: [1, 1, 1], turns }
 }
 
 /// Begins the loop over the words of a thread that have a box left, in `bits`, and the loop over their boxes.

@@ -1,7 +1,7 @@
 //! The text of a shader while it is written: every constant of a kernel is written into it.
 
-use super::dialect::{Arguments, Dialect, Entry};
-use crate::lowering::{Axis, Kernel, Program, Read, Scalar};
+use super::dialect::{Dialect, EntryPoint, KernelArguments};
+use crate::lowering::{ArrayRead, Axis, Kernel, Program, Scalar};
 use std::collections::HashMap;
 
 /// A variable or literal, and its type.
@@ -14,7 +14,7 @@ pub(super) struct Text<'a> {
     kernel: &'a Kernel,
     /// Its arrays in the order of the arguments; the one that it writes is the last.
     arrays: Vec<usize>,
-    pub(super) arguments: Arguments,
+    pub(super) arguments: KernelArguments,
     text: String,
     /// Elements that are in a variable already.
     pub(super) reads: HashMap<usize, Atom>,
@@ -29,7 +29,7 @@ impl<'a> Text<'a> {
         let mut arrays = kernel.arrays();
         arrays.push(kernel.write.array);
         let storages = arrays.iter().map(|array| program.arrays[*array].storage()).collect();
-        let arguments = Arguments { arrays: storages, fault: kernel.is_exact().then_some(number) };
+        let arguments = KernelArguments { arrays: storages, fault: kernel.is_exact().then_some(number) };
         let (text, reads, folded, values) = (String::new(), HashMap::new(), None, Vec::new());
         Text { dialect, program, kernel, arrays, arguments, text, reads, folded, values, names: 0 }
     }
@@ -64,7 +64,7 @@ impl<'a> Text<'a> {
         self.line(&format!("for ({first} {name} < {end}; {next}) {{"));
     }
 
-    pub(super) fn entry(&mut self, entry: &Entry<'_>) {
+    pub(super) fn entry(&mut self, entry: &EntryPoint<'_>) {
         self.line(&self.dialect.entry(&self.arguments, entry));
     }
 
@@ -116,7 +116,7 @@ impl<'a> Text<'a> {
         if let Some(atom) = self.reads.get(&at) {
             return Ok(atom.clone());
         }
-        let read: &Read = &self.kernel.reads[at];
+        let read: &ArrayRead = &self.kernel.reads[at];
         let mut index = Vec::new();
         let mut offset = read.offset;
         let mut inside = Vec::new();

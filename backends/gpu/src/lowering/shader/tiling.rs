@@ -1,9 +1,9 @@
 //! A sum of products of two factors, as that of matrices or of a convolution: a workgroup for a tile of elements, whose factors its
 //! threads share.
 
-use super::dialect::{Entry, Place};
+use super::dialect::{EntryPoint, ShaderPlace};
 use super::text::Text;
-use super::{Form, Width, numbered};
+use super::{Width, WrittenForm, numbered};
 use crate::lowering::{Kernel, Number, Program, Scalar};
 
 /// A tile has this many threads along each side, and holds this many factors along the fold.
@@ -61,7 +61,7 @@ impl Tiling {
         [length(&self.n).div_ceil(self.sides[1]), length(&self.m).div_ceil(self.sides[0]), length(&self.batch)]
     }
 
-    pub(super) fn write(&self, text: &mut Text<'_>) -> Result<Form, String> {
+    pub(super) fn write(&self, text: &mut Text<'_>) -> Result<WrittenForm, String> {
         let [tall, wide] = self.sides;
         let (rows, columns) = (tall / SIDE, wide / SIDE);
         let (m, n, k) = (length(&self.m), length(&self.n), length(&self.fold));
@@ -77,7 +77,7 @@ impl Tiling {
 
         let block = [SIDE, SIDE, 1];
         let shared = [("left", Scalar::F32, tall * SIDE), ("right", Scalar::F32, wide * SIDE)];
-        text.entry(&Entry { block, places: &[Place::Group, Place::Local], shared: &shared });
+        text.entry(&EntryPoint { block, places: &[ShaderPlace::Group, ShaderPlace::Local], shared: &shared });
         let whole = |text: &Text<'_>, value: &str| text.call("i32", &[value]);
         let (x, y) = (whole(text, "local.x"), whole(text, "local.y"));
         text.constants(&[("x", &x), ("y", &y), ("thread", &format!("x + y * {SIDE}"))]);
@@ -120,7 +120,7 @@ impl Tiling {
             }
         }
         text.line("}");
-        Ok(Form { block, groups: self.groups(), turns: k + k.div_ceil(SIDE) })
+        Ok(WrittenForm { block, groups: self.groups(), turns: k + k.div_ceil(SIDE) })
     }
 
     /// Loads an element of a tile; `places` are its coordinates along the side and the fold.

@@ -46,7 +46,7 @@ pub(crate) fn plugin_for(options: &BackendOptions) -> Option<PathBuf> {
 
 /// What the plugin computes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct PluginDevices {
     /// The maker of the device, if it is known.
     pub(super) vendor: String,
     /// Whether it is a driver that computes on the CPU.
@@ -55,7 +55,7 @@ pub(super) struct Found {
     pub(super) file: PathBuf,
 }
 
-impl Found {
+impl PluginDevices {
     /// What the metadata of a session say of the device.
     pub(super) fn device(&self) -> Arc<str> {
         match (self.is_software, &*self.vendor) {
@@ -70,7 +70,7 @@ impl Found {
 ///
 /// # Errors
 /// What is missing and how to get it.
-pub(super) fn ready(options: &BackendOptions) -> Result<(Environment, Found), BackendError> {
+pub(super) fn ready(options: &BackendOptions) -> Result<(Environment, PluginDevices), BackendError> {
     let environment = environment(options)?;
     let mut plugin = alone();
     let file =
@@ -89,7 +89,7 @@ fn is_software(device: &Device<'_>) -> bool {
     device.hardware_device().ty() == DeviceType::CPU
 }
 
-fn found(environment: &Environment, file: PathBuf, allow_software: bool) -> Result<Found, String> {
+fn found(environment: &Environment, file: PathBuf, allow_software: bool) -> Result<PluginDevices, String> {
     let Some(device) = device(environment) else {
         return Err("the plugin of ONNX Runtime lists no device for webgpu: install the Vulkan driver of the GPU; a driver that computes \
                     on the CPU, for tests, is listed only with the environment's ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER=1"
@@ -102,7 +102,7 @@ fn found(environment: &Environment, file: PathBuf, allow_software: bool) -> Resu
             .into());
     }
     let vendor = device.hardware_device().vendor().unwrap_or_default().to_string();
-    Ok(Found { vendor, is_software, file })
+    Ok(PluginDevices { vendor, is_software, file })
 }
 
 impl Plugin {

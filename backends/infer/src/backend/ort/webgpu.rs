@@ -11,7 +11,7 @@
 //! input channels are a multiple of 3 and not of 4, and more than 3, and whose output channels are a multiple of 4. With channels first
 //! (NCHW) it does not, so that is the default here.
 
-use super::plugin::{self, Found, PROVIDER};
+use super::plugin::{self, PROVIDER, PluginDevices};
 use super::{Data, Home, Opened, OrtRunner, OrtRuntime, builder, data, home, unsupported, version};
 use crate::base::BackendOptions;
 use crate::cache::Compiled;
@@ -31,7 +31,7 @@ pub struct OrtWebgpuRuntime {
     model: Arc<Vec<u8>>,
     data: Data,
     environment: Environment,
-    found: Found,
+    found: PluginDevices,
     compiled: Mutex<Compiled>,
 }
 

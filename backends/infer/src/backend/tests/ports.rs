@@ -61,8 +61,8 @@ fn constants_are_part_of_every_call<R: Runtime>() {
     let ios = [("x", D::FLOAT, &["n", "2"][..]), ("factor", D::INT64, &[][..]), ("offset", D::FLOAT, &["n", "2"][..])];
     let nodes = ["a = Cast factor to==1", "b = Mul x a", "y = Add b offset"];
     let bytes = model(&ios, &[("y", D::FLOAT, &["n", "2"])], &[], &nodes);
-    let constant = |shape: &[usize], values: &[f64]| Constant { shape: shape.to_vec(), values: values.to_vec() };
-    let prepare = |factor: Constant, offset: Constant| {
+    let constant = |shape: &[usize], values: &[f64]| ConstantInput { shape: shape.to_vec(), values: values.to_vec() };
+    let prepare = |factor: ConstantInput, offset: ConstantInput| {
         let constants = BTreeMap::from([("factor".to_string(), factor), ("offset".to_string(), offset)]);
         let path = "model.onnx".into();
         Onnx::<R>::prepare(OnnxModel { path, bytes: Some(bytes.clone()), constants, ..OnnxModel::default() })

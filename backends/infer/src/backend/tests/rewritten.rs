@@ -79,7 +79,7 @@ mod branches {
         std::fs::write(&path, file).unwrap();
         let at = |rate: f64| OnnxModel {
             path: path.clone(),
-            constants: BTreeMap::from([("rate".to_string(), Constant { shape: vec![], values: vec![rate] })]),
+            constants: BTreeMap::from([("rate".to_string(), ConstantInput { shape: vec![], values: vec![rate] })]),
             ..OnnxModel::default()
         };
         // Both share the loaded model.

@@ -3,8 +3,8 @@
 //! It takes the result of a `Cast` to `int64` for a length, and makes lengths of 32 bits: only bools, narrower integers and lengths fit.
 //! It sums all integers as `i32`. And `QuantizeLinear` multiplies by the reciprocals of its scales.
 
-use super::operators::{Read, TRACT};
-use super::quantize::{Quantize, Quotient};
+use super::operators::{OperatorResult, TRACT};
+use super::quantize::{QuantizeOperator, Quotient};
 use super::wide_sum::WideSum;
 use std::collections::HashMap;
 use tract_onnx::model::ParsingContext;
@@ -28,7 +28,7 @@ use tract_onnx::tract_hir::ops::expandable::{Expansion, expand};
 pub(super) const SUMMING: [&str; 3] = ["ReduceL1", "ReduceMean", "ReduceSum"];
 
 /// Reads a `Cast`.
-pub(super) fn cast(ctx: &ParsingContext<'_>, node: &NodeProto) -> Read {
+pub(super) fn cast(ctx: &ParsingContext<'_>, node: &NodeProto) -> OperatorResult {
     match node.get_attr::<DatumType>("to")? {
         DatumType::I64 => Ok((expand(CastToInt64), Vec::new())),
         _ => TRACT.0["Cast"](ctx, node),
@@ -83,13 +83,13 @@ struct Corrected {
 
 type Correct = fn(&mut TypedModel, &[OutletId], usize) -> TractResult<()>;
 
-fn corrected(ctx: &ParsingContext<'_>, node: &NodeProto, correct: Correct) -> Read {
+fn corrected(ctx: &ParsingContext<'_>, node: &NodeProto, correct: Correct) -> OperatorResult {
     let (op, taken) = TRACT.0[node.op_type.as_str()](ctx, node)?;
     Ok((Box::new(Corrected { op, correct }), taken))
 }
 
 /// Reads an operator of [`SUMMING`].
-pub(super) fn summing(ctx: &ParsingContext<'_>, node: &NodeProto) -> Read {
+pub(super) fn summing(ctx: &ParsingContext<'_>, node: &NodeProto) -> OperatorResult {
     corrected(ctx, node, |model, _, at| {
         let Some(sum) = model.nodes[at].op_as::<Reduce>().filter(|reduce| reduce.reducer == Reducer::Sum) else {
             return Ok(());
@@ -103,7 +103,7 @@ pub(super) fn summing(ctx: &ParsingContext<'_>, node: &NodeProto) -> Read {
 }
 
 /// Reads a `QuantizeLinear`.
-pub(super) fn quantize(ctx: &ParsingContext<'_>, node: &NodeProto) -> Read {
+pub(super) fn quantize(ctx: &ParsingContext<'_>, node: &NodeProto) -> OperatorResult {
     corrected(ctx, node, |model, inputs, at| {
         // By a scale for each place along an axis.
         if model.nodes[at].op_as::<TypedBinOp>().is_some_and(|op| op.0.is::<Div>()) {
@@ -118,7 +118,7 @@ pub(super) fn quantize(ctx: &ParsingContext<'_>, node: &NodeProto) -> Read {
         {
             // tract takes only one scale here, maybe in a list.
             let scale = scale.cast_to::<f32>()?.to_plain_array_view::<f32>()?.first().copied().unwrap_or(1.0);
-            model.nodes[at].op = Box::new(ElementWiseOp(Box::new(Quantize { scale, zero_point, to }), None));
+            model.nodes[at].op = Box::new(ElementWiseOp(Box::new(QuantizeOperator { scale, zero_point, to }), None));
         }
         Ok(())
     })

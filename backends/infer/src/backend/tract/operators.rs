@@ -24,7 +24,7 @@ use tract_onnx::tract_hir::ops::array::Squeeze;
 use tract_onnx::tract_hir::ops::expandable::{Expansion, expand};
 
 /// What tract makes of a node: its operator, and the tensors around the node that its subgraphs take.
-pub(super) type Read = TractResult<(Box<dyn InferenceOp>, Vec<String>)>;
+pub(super) type OperatorResult = TractResult<(Box<dyn InferenceOp>, Vec<String>)>;
 
 /// The operators of tract.
 pub(super) static TRACT: LazyLock<OnnxOpRegister> = LazyLock::new(|| tract_onnx::onnx().op_register);
@@ -63,7 +63,7 @@ struct Branches {
     undecided: If,
 }
 
-fn branches(ctx: &ParsingContext<'_>, node: &NodeProto) -> Read {
+fn branches(ctx: &ParsingContext<'_>, node: &NodeProto) -> OperatorResult {
     let parse = |name: &str| -> TractResult<ParseResult> { ctx.parse_graph(node.get_attr::<&GraphProto>(name)?) };
     let (holds, fails) = (parse("then_branch")?, parse("else_branch")?);
     let mut taken: Vec<String> = [&holds.unresolved_inputs[..], &fails.unresolved_inputs].concat();
@@ -189,7 +189,7 @@ impl InferenceOp for Branches {
 #[derive(Clone, Debug)]
 struct SqueezeAll;
 
-fn squeeze(ctx: &ParsingContext<'_>, node: &NodeProto) -> Read {
+fn squeeze(ctx: &ParsingContext<'_>, node: &NodeProto) -> OperatorResult {
     let axes = node.input.get(1).is_some_and(|axes| !axes.is_empty());
     match axes || node.attribute.iter().any(|attribute| attribute.name == "axes") {
         true => TRACT.0["Squeeze"](ctx, node),

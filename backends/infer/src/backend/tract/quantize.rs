@@ -9,7 +9,7 @@ use tract_onnx::tract_core::ops::math::Div;
 /// Elements divided by a scale, rounded to even, plus a zero point, as the nearest number of 8 bits. tract multiplies by a rounded
 /// reciprocal, which takes some halves to the other of two integers, and wraps far numbers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Quantize {
+pub struct QuantizeOperator {
     /// What each element is divided by.
     pub scale: f32,
     /// What is added to each quotient.
@@ -18,9 +18,9 @@ pub struct Quantize {
     pub to: DatumType,
 }
 
-impl Eq for Quantize {}
+impl Eq for QuantizeOperator {}
 
-impl Quantize {
+impl QuantizeOperator {
     fn quantized<T: Datum>(&self, x: &Tensor, narrow: fn(f32) -> T) -> TractResult<Tensor> {
         let x = x.cast_to::<f32>()?;
         let units = x.to_plain_array_view::<f32>()?;
@@ -28,7 +28,7 @@ impl Quantize {
     }
 }
 
-impl ElementWiseMiniOp for Quantize {
+impl ElementWiseMiniOp for QuantizeOperator {
     fn name(&self) -> String {
         "Quantize".into()
     }

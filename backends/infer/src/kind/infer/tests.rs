@@ -34,7 +34,7 @@ fn plan(graph: &str, config: serde_json::Value) -> Result<String, String> {
 }
 
 fn plan_with(graph: &str, config: serde_json::Value, extensions: &Extensions) -> Result<String, String> {
-    let config: Config = serde_json::from_value(config).map_err(|e| e.to_string())?;
+    let config: InferConfig = serde_json::from_value(config).map_err(|e| e.to_string())?;
     let graph = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../graphs").join(graph);
     let folders = Folders { graph, ..Folders::default() };
     let mut cx = Planning {
@@ -491,7 +491,7 @@ fn a_first_dim_may_be_part_of_a_message() {
     let folders = Folders { graph: folder.path().into(), ..Folders::default() };
     let trials = limen::policy::Trials::default();
     let plan = |config: serde_json::Value, given: &str| {
-        let config: Config = serde_json::from_value(config).unwrap();
+        let config: InferConfig = serde_json::from_value(config).unwrap();
         let extensions = Extensions::default();
         let isolation = limen::policy::Isolation::None;
         let mut cx = Planning { node: "m", folders: &folders, trials: &trials, extensions: &extensions, isolation };
@@ -674,7 +674,7 @@ fn unknown_backends_and_backends_not_built_in_are_different_errors() {
 
 #[test]
 fn the_schema_describes_the_kind() {
-    let schema = schemars::schema_for!(Config);
+    let schema = schemars::schema_for!(InferConfig);
     let about = schema.get("description").and_then(|d| d.as_str()).unwrap();
     assert!(about.starts_with("Runs a model on the messages of its inputs"), "{about}");
 }

@@ -17,7 +17,7 @@ const LEAST_BYTES: usize = 1 << 10;
 
 /// The fields of a weight that say what its bytes are.
 #[derive(Clone, PartialEq, Message)]
-struct Form {
+struct WeightForm {
     #[prost(int32, tag = "2")]
     elem: i32,
     #[prost(int32, tag = "14")]
@@ -26,7 +26,7 @@ struct Form {
 
 /// The fields of a weight that say where its bytes are.
 #[derive(Clone, PartialEq, Message)]
-struct Place {
+struct BytesPlace {
     #[prost(message, repeated, tag = "13")]
     external: Vec<wire::Entry>,
     #[prost(int32, tag = "14")]
@@ -44,7 +44,7 @@ pub(crate) fn separate_weights(file: &mut Vec<u8>, name: &str, elems: &[i32]) ->
     let (mut end, mut fits) = (0usize, true);
     let model = replace(file, GRAPH, |graph| {
         let graph = replace(graph, INITIALIZER, |tensor| {
-            let form = Form::decode(tensor).ok()?;
+            let form = WeightForm::decode(tensor).ok()?;
             if !elems.contains(&form.elem) || form.location != 0 {
                 return None;
             }
@@ -61,7 +61,7 @@ pub(crate) fn separate_weights(file: &mut Vec<u8>, name: &str, elems: &[i32]) ->
                 let entry = |key: &str, value: String| wire::Entry { key: key.into(), value };
                 let (offset, length) = (to.to_string(), raw.len().to_string());
                 let external = vec![entry("location", name.into()), entry("offset", offset), entry("length", length)];
-                place = Place { external, location: EXTERNAL }.encode_to_vec();
+                place = BytesPlace { external, location: EXTERNAL }.encode_to_vec();
                 Some(Vec::new())
             })?;
             rest.extend(place);

@@ -4,7 +4,7 @@ use super::{InferStage, session_of};
 use crate::exec::infer::flight::Flight;
 use crate::exec::infer::session::AnySession;
 use crate::exec::infer::side::{batches, emit_rows};
-use crate::exec::stage::{Trouble, guarded};
+use crate::exec::stage::{CallFailure, guarded};
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
 use crate::node::backend::BackendError;
@@ -83,15 +83,15 @@ impl InferStage {
         if self.sends_at_once() {
             return self.send_enqueued(flight, outcome, cx);
         }
-        cx.stale();
+        cx.invalidate_clock();
         // A call that could not start fails in order, after those that began before it.
-        flight.trouble = outcome.err();
+        flight.failure = outcome.err();
         self.flights.push_back(flight);
         self.peak = self.peak.max(self.flights.len());
     }
 
     /// Moves the states of streams, if the model has any.
-    fn with_states(&mut self, change: impl FnOnce(&mut dyn AnySession)) -> Result<(), Trouble> {
+    fn with_states(&mut self, change: impl FnOnce(&mut dyn AnySession)) -> Result<(), CallFailure> {
         match &mut self.session {
             Some(session) if self.is_stateful => guarded("infer", || {
                 change(&mut **session);
@@ -117,11 +117,11 @@ impl InferStage {
         self.common.counts.held.sub(leave);
         self.common.counts.failed.add(leave);
         self.put_back(flight);
-        self.fail(cx, Trouble::error("emit", &NodeErrorKind::EdgeFull { edge }.into()));
+        self.fail(cx, CallFailure::error("emit", &NodeErrorKind::EdgeFull { edge }.into()));
     }
 
     /// Starts a call; a synchronous one also runs to its end.
-    pub(super) fn begin_call(&mut self, flight: &mut Flight) -> Result<(), Trouble> {
+    pub(super) fn begin_call(&mut self, flight: &mut Flight) -> Result<(), CallFailure> {
         guarded("infer", || {
             if let Some(fault) = &mut self.common.fault {
                 fault.apply()?;
@@ -140,7 +140,7 @@ impl InferStage {
         if flight.finished_at == 0 {
             // A session that panics here panics again when its outputs are collected, where it is caught.
             let is_on_device = self.make.residence.is_some();
-            let has_finished = flight.trouble.is_some()
+            let has_finished = flight.failure.is_some()
                 || guarded("infer", || match is_on_device {
                     true => Ok(Self::has_finished_on_device(&mut **session, flight)),
                     false => Ok(session.poll(&flight.ticket)),
@@ -159,8 +159,8 @@ impl InferStage {
         let Some(mut flight) = self.flights.pop_front() else { return };
         self.record_device_time(&flight, cx);
         self.emit.now = Time(cx.mark());
-        let outcome = match flight.trouble.take() {
-            Some(trouble) => Err(trouble),
+        let outcome = match flight.failure.take() {
+            Some(failure) => Err(failure),
             None => guarded("infer", || self.collect(&mut flight)),
         };
         let finished_at = flight.finished_at;
@@ -169,7 +169,7 @@ impl InferStage {
 
     /// Finishes a call that ended at `ended`: its messages are done or have failed. Any time since then was spent
     /// waiting for room.
-    pub(super) fn finish_call(&mut self, flight: Flight, outcome: Result<(), Trouble>, ended: u64, cx: &mut Cx) {
+    pub(super) fn finish_call(&mut self, flight: Flight, outcome: Result<(), CallFailure>, ended: u64, cx: &mut Cx) {
         let (started, leave) = (flight.started, flight.leaving());
         // A synchronous call has not waited since it ended.
         let end = if self.is_async { cx.read() } else { ended };
@@ -189,7 +189,7 @@ impl InferStage {
         // A synchronous call has checked for room before.
         let outcome = outcome.and_then(|()| {
             let admitted = if self.common.refuses && self.is_async { self.emit.ports.admit() } else { Ok(()) };
-            admitted.map_err(|full| Trouble::error("emit", &full))
+            admitted.map_err(|full| CallFailure::error("emit", &full))
         });
         self.common.counts.held.sub(leave);
         if outcome.is_ok() {
@@ -199,19 +199,19 @@ impl InferStage {
         self.count_ended(outcome.is_ok(), is_input_lost, leave);
         self.put_back(flight);
         let outcome = match outcome {
-            Ok(()) => self.emit.ports.publish(end, compute).map_err(|e| Trouble::error("emit", &e)),
-            Err(trouble) => {
+            Ok(()) => self.emit.ports.publish(end, compute).map_err(|e| CallFailure::error("emit", &e)),
+            Err(failure) => {
                 self.emit.ports.rollback();
-                Err(trouble)
+                Err(failure)
             }
         };
         self.emit.ports.ring();
-        if let Err(trouble) = outcome {
-            self.fail_call(cx, trouble, is_input_lost);
+        if let Err(failure) = outcome {
+            self.fail_call(cx, failure, is_input_lost);
         }
     }
 
-    /// Gives the messages that leave with a call their ledgers, each a portion of its own because they differ: rows were staged in message
+    /// Gives the messages that leave with a call their ledgers, each a segment of its own because they differ: rows were staged in message
     /// order. `rest` is the time they waited for room, ns.
     #[inline]
     pub(super) fn account(&mut self, flight: &Flight, rest: u64, cx: &mut Cx) {
@@ -235,16 +235,16 @@ impl InferStage {
                 }
                 accounted = run.accounted + waited + wait + blocked + rest;
             }
-            self.emit.ports.portion_of(1, accounted, weight);
+            self.emit.ports.segment_of(1, accounted, weight);
         }
     }
 
     /// Notes a failed call in the status of the backend.
-    pub(super) fn note_failed(&self, outcome: &Result<(), Trouble>, is_input_lost: bool, cx: &Cx) {
-        if let (Err(trouble), false) = (outcome, is_input_lost) {
+    pub(super) fn note_failed(&self, outcome: &Result<(), CallFailure>, is_input_lost: bool, cx: &Cx) {
+        if let (Err(failure), false) = (outcome, is_input_lost) {
             cx.shared.backend(self.common.node, |status| {
                 status.failed += 1;
-                status.last_error = Some(trouble.text().to_string());
+                status.last_error = Some(failure.text().to_string());
             });
         }
     }
@@ -269,9 +269,9 @@ impl InferStage {
 
     /// Applies the node's policy to a failed call, unless the call that wrote an input has failed, which is reported already.
     #[cold]
-    pub(super) fn fail_call(&mut self, cx: &mut Cx, trouble: Trouble, is_input_lost: bool) {
+    pub(super) fn fail_call(&mut self, cx: &mut Cx, failure: CallFailure, is_input_lost: bool) {
         if !is_input_lost {
-            self.fail(cx, trouble);
+            self.fail(cx, failure);
         }
     }
 }

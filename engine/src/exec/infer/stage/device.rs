@@ -7,7 +7,7 @@ use super::{InferStage, session_of};
 use crate::exec::infer::flight::Flight;
 use crate::exec::infer::session::AnySession;
 use crate::exec::infer::side::{batches, emit_device_rows};
-use crate::exec::stage::{DeviceWait, Trouble, guarded};
+use crate::exec::stage::{CallFailure, DeviceWait, guarded};
 use crate::exec::worker::Cx;
 use crate::message::device::DeviceTensor;
 use crate::node::backend::{BackendError, DeviceCall, EnqueuedCalls};
@@ -50,7 +50,7 @@ impl InferStage {
     }
 
     /// Publishes what an enqueued call emitted, or ends one that could not start.
-    pub(super) fn send_enqueued(&mut self, flight: Flight, outcome: Result<(), Trouble>, cx: &mut Cx) {
+    pub(super) fn send_enqueued(&mut self, flight: Flight, outcome: Result<(), CallFailure>, cx: &mut Cx) {
         let (is_input_lost, leave, started) = (flight.is_input_lost, flight.leaving(), flight.started);
         let end = cx.read();
         cx.record(self.common.compute, end - started, flight.n as u32, 1);
@@ -62,19 +62,19 @@ impl InferStage {
                 self.account(&flight, 0, cx);
                 self.flights.push_back(flight);
                 self.peak = self.peak.max(self.flights.len());
-                self.emit.ports.publish(end, end - started).map_err(|error| Trouble::error("emit", &error))
+                self.emit.ports.publish(end, end - started).map_err(|error| CallFailure::error("emit", &error))
             }
-            Err(trouble) => {
+            Err(failure) => {
                 self.common.counts.held.sub(leave);
                 self.count_ended(false, is_input_lost, leave);
                 self.put_back(flight);
                 self.emit.ports.rollback();
-                Err(trouble)
+                Err(failure)
             }
         };
         self.emit.ports.ring();
-        if let Err(trouble) = outcome {
-            self.fail_call(cx, trouble, is_input_lost);
+        if let Err(failure) = outcome {
+            self.fail_call(cx, failure, is_input_lost);
         }
     }
 
@@ -100,7 +100,7 @@ impl InferStage {
         if self.make.residence.is_none() || (self.sends_at_once() && !is_full) {
             return None;
         }
-        let flight = self.flights.front().filter(|flight| flight.finished_at == 0 && flight.trouble.is_none())?;
+        let flight = self.flights.front().filter(|flight| flight.finished_at == 0 && flight.failure.is_none())?;
         let calls = self.session.as_mut()?.enqueued()?;
         // A session that panics here panics again when the call is finished, where it is caught.
         let awaited = guarded("infer", || match wait {
@@ -130,8 +130,8 @@ impl InferStage {
         self.common.counts.held.sub(leave);
         self.count_ended(outcome.is_ok(), is_input_lost, leave);
         self.put_back(flight);
-        if let Err(trouble) = outcome {
-            self.fail_call(cx, trouble, is_input_lost);
+        if let Err(failure) = outcome {
+            self.fail_call(cx, failure, is_input_lost);
         }
     }
 
@@ -148,7 +148,7 @@ impl InferStage {
             let mut is_input_lost = flight.is_input_lost;
             let outcome = guarded("infer", || {
                 let calls = calls_of(session)?;
-                while flight.trouble.is_none() && !calls.wait(&flight.ticket, Duration::from_secs(1)) {}
+                while flight.failure.is_none() && !calls.wait(&flight.ticket, Duration::from_secs(1)) {}
                 if !sends_at_once {
                     return Err(NodeError::other("its session is gone"));
                 }

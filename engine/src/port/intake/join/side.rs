@@ -21,7 +21,7 @@ pub(in crate::port::intake) struct JoinInput<T: Payload> {
     pub(super) items: Vec<Message<T>>,
     runs: Vec<Run>,
     order: Order,
-    interval: Interval,
+    interval: ShortestInterval,
     blend: Option<Box<Blend<T>>>,
     /// The message joined with messages of other inputs until a newer one arrives, and whether it has been used
     /// already.
@@ -54,14 +54,14 @@ enum Order {
 
 /// The shortest recent interval between the origins of successive messages of a side.
 #[derive(Clone, Copy, Debug, Default)]
-struct Interval {
+struct ShortestInterval {
     /// Origin of the last message, ns; 0 before the first.
     last: u64,
-    gaps: [u64; Interval::KEPT],
+    gaps: [u64; ShortestInterval::KEPT],
     n: usize,
 }
 
-impl Interval {
+impl ShortestInterval {
     /// Intervals kept, and needed before an estimate is made.
     const KEPT: usize = 8;
 
@@ -128,7 +128,7 @@ impl<T: Payload> JoinInput<T> {
             items: rx.list(),
             runs: Vec::with_capacity(buffer + 1),
             order: if policy == JoinPolicy::ByTime { Order::Begun { taken: 0 } } else { Order::Sent },
-            interval: Interval::default(),
+            interval: ShortestInterval::default(),
             blend: made
                 .map(|(pool, quaternion)| Box::new(Blend { pool, quaternion, moment: 0, before: None, alone: None })),
             newest: None,

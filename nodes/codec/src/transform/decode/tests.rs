@@ -2,13 +2,13 @@
 
 use super::*;
 
-fn config(format: &str, fields: &str, keys: &str) -> Config {
+fn config(format: &str, fields: &str, keys: &str) -> DecodeConfig {
     let text = format!("{{\"format\": \"{format}\", \"fields\": [{fields}] {keys}}}");
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
 /// Returns what planning reports.
-fn errors(config: &Config, most: Option<usize>) -> Vec<String> {
+fn errors(config: &DecodeConfig, most: Option<usize>) -> Vec<String> {
     let mut errors = PlanErrors::default();
     planned(config, most, &mut errors);
     errors.messages().map(str::to_string).collect()
@@ -17,7 +17,7 @@ fn errors(config: &Config, most: Option<usize>) -> Vec<String> {
 /// Returns the outputs for a message: name, type and shape, bytes in little-endian order; without any if it is not accepted.
 fn read(node: &mut Decode, message: &[u8]) -> Vec<(String, String, Vec<u8>)> {
     let Some(message) = node.accept(message) else { return Vec::new() };
-    let out = |(at, port): (usize, &Port)| {
+    let out = |(at, port): (usize, &FieldPort)| {
         let mut bytes = vec![0; port.bytes()];
         node.reader.copy(at, message, &mut bytes);
         if cfg!(target_endian = "big") {

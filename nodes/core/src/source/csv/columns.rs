@@ -1,6 +1,6 @@
 //! The columns of a table: which are read, as which type, and on which output.
 
-use crate::format::field::{Field, Port};
+use crate::format::field::{Field, FieldPort};
 use limen::message::{DType, Label};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -105,8 +105,8 @@ impl Selected {
 ///
 /// # Errors
 /// The number of a column, the key of its config, what is wrong, and the way out.
-pub(super) fn ports(columns: &[Selected], row: DType) -> Result<Vec<Port>, (usize, &'static str, String, String)> {
-    let mut ports = Vec::<Port>::new();
+pub(super) fn ports(columns: &[Selected], row: DType) -> Result<Vec<FieldPort>, (usize, &'static str, String, String)> {
+    let mut ports = Vec::<FieldPort>::new();
     for (i, column) in columns.iter().enumerate() {
         let (name, dtype) = (column.port(), column.dtype(row));
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
@@ -122,7 +122,7 @@ pub(super) fn ports(columns: &[Selected], row: DType) -> Result<Vec<Port>, (usiz
                 } else {
                     Vec::new()
                 };
-                ports.push(Port { name: name.into(), dtype, length, fields: vec![i], labels });
+                ports.push(FieldPort { name: name.into(), dtype, length, fields: vec![i], labels });
             }
             Some(port) if port.dtype != dtype => {
                 let message = format!("`{}` is {dtype}, the output `{name}` is {}", column.name, port.dtype);

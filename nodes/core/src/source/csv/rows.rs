@@ -11,7 +11,7 @@ const INPUT: usize = 64 << 10;
 const AT_ONCE: u64 = if cfg!(test) { 1 << 17 } else { 4 << 20 };
 
 /// The result of reading a row.
-pub(super) enum Read {
+pub(super) enum RowRead {
     /// A row with this many fields.
     Row(usize),
     /// A row that is too long, with its bytes.
@@ -23,7 +23,7 @@ pub(super) enum Read {
 
 /// The rows of a file. A row longer than `max` is read to its end without being buffered.
 #[derive(Debug)]
-pub(super) struct Rows {
+pub(super) struct CsvRows {
     pub(super) file: InputFile,
     parser: Reader,
     input: Box<[u8]>,
@@ -40,9 +40,9 @@ pub(super) struct Rows {
     pub(super) line: u64,
 }
 
-impl Rows {
+impl CsvRows {
     pub(super) fn new(file: InputFile, max: usize) -> Self {
-        Rows {
+        CsvRows {
             file,
             parser: Reader::new(),
             input: vec![0; INPUT].into_boxed_slice(),
@@ -56,7 +56,7 @@ impl Rows {
     }
 
     /// Reads the next row. Fields beyond the first `keep` are counted but not kept.
-    pub(super) fn read(&mut self, keep: usize) -> io::Result<Read> {
+    pub(super) fn read(&mut self, keep: usize) -> io::Result<RowRead> {
         if self.begun.is_none() {
             self.line = self.parser.line();
         }
@@ -89,12 +89,12 @@ impl Rows {
                 filled = 0;
             }
             match result {
-                ReadRecordResult::Record if too_long > 0 => return Ok(Read::TooLong(too_long + filled)),
-                ReadRecordResult::Record => return Ok(Read::Row(count)),
-                ReadRecordResult::End => return Ok(Read::End),
+                ReadRecordResult::Record if too_long > 0 => return Ok(RowRead::TooLong(too_long + filled)),
+                ReadRecordResult::Record => return Ok(RowRead::Row(count)),
+                ReadRecordResult::End => return Ok(RowRead::End),
                 _ if too_long > 0 && self.at >= until => {
                     self.begun = Some((filled, count, too_long));
-                    return Ok(Read::NotYet);
+                    return Ok(RowRead::NotYet);
                 }
                 _ => {}
             }
@@ -114,7 +114,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Returns the place of the next row, for [`Rows::rewind`].
+    /// Returns the place of the next row, for [`CsvRows::rewind`].
     pub(super) fn place(&self) -> (u64, u64) {
         (self.at, self.parser.line())
     }

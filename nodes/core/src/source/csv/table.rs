@@ -1,9 +1,9 @@
 //! An open file and the columns that are read from it.
 
-use super::Config;
+use super::CsvSourceConfig;
 use super::columns::{self, Column, ColumnName, ROW, Selected};
-use super::rows::{Read, Rows};
-use crate::format::field::{Field, Port};
+use super::rows::{CsvRows, RowRead};
+use crate::format::field::{Field, FieldPort};
 use crate::format::precision::keeps;
 use crate::format::record::{Record, Value};
 use crate::format::row;
@@ -23,18 +23,18 @@ const SHOWN: usize = 40;
 
 /// What planning knows of a table.
 #[derive(Debug, Default)]
-pub(super) struct Planned {
-    pub(super) ports: Vec<Port>,
+pub(super) struct PlannedTable {
+    pub(super) ports: Vec<FieldPort>,
     /// What the plan should tell.
     pub(super) notes: Vec<String>,
 }
 
 /// An open file and the columns to read.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct CsvTable {
     /// The path as the config has it, for messages.
     path: String,
-    reader: Rows,
+    reader: CsvRows,
     /// Where the first row begins.
     start: (u64, u64),
     /// The number of columns in the first line.
@@ -57,14 +57,18 @@ fn are_numbers(texts: &[String]) -> bool {
     texts.iter().all(|text| is_number(text)) && texts.iter().any(is_there)
 }
 
-impl Table {
+impl CsvTable {
     /// Opens a file and finds the columns. `row` is the type of the output `row` if it was planned before.
     ///
     /// # Errors
     /// All problems with the file's first line and the config.
-    pub(super) fn open(config: &Config, folders: &Folders, row: Option<DType>) -> Result<(Table, Planned), PlanErrors> {
+    pub(super) fn open(
+        config: &CsvSourceConfig,
+        folders: &Folders,
+        row: Option<DType>,
+    ) -> Result<(CsvTable, PlannedTable), PlanErrors> {
         let mut errors = PlanErrors::default();
-        let mut planned = Planned::default();
+        let mut planned = PlannedTable::default();
         let file = match folders.open(&config.path) {
             Ok(file) => file,
             Err(error) => {
@@ -74,16 +78,16 @@ impl Table {
         };
         let shown = file.path().display().to_string();
         let max = config.max_bytes.0;
-        let mut reader = Rows::new(file, usize::try_from(max.clamp(1, LONGEST_ROW)).unwrap_or_default());
+        let mut reader = CsvRows::new(file, usize::try_from(max.clamp(1, LONGEST_ROW)).unwrap_or_default());
         let mut start = reader.place();
         let width = match reader.read(usize::MAX) {
-            Ok(Read::Row(width)) => width,
-            Ok(Read::End) => {
+            Ok(RowRead::Row(width)) => width,
+            Ok(RowRead::End) => {
                 let message = format!("`{shown}` is empty; its first line must name the columns or have numbers");
                 errors.at("path", message).help("write the path of a file with rows");
                 return Err(errors);
             }
-            Ok(Read::TooLong(_) | Read::NotYet) => {
+            Ok(RowRead::TooLong(_) | RowRead::NotYet) => {
                 let message = format!("the first line of `{shown}` has more than {max} bytes");
                 errors.at("max_bytes", message).help("write a larger size");
                 return Err(errors);
@@ -131,7 +135,7 @@ impl Table {
             }
         }
         let columns = selected(config, has_names.then_some(&first[..]), width, &mut errors);
-        let mut table = Table {
+        let mut table = CsvTable {
             path: config.path.clone(),
             reader,
             start,
@@ -161,12 +165,12 @@ impl Table {
     }
 
     /// Finds the type of the output `row`: `f32`, or `f64` if the first rows have a number with more digits than `f32` keeps.
-    fn survey(&mut self, planned: &mut Planned, errors: &mut PlanErrors) {
+    fn survey(&mut self, planned: &mut PlannedTable, errors: &mut PlanErrors) {
         for _ in 0..SURVEYED {
             match self.reader.read(self.width) {
-                Ok(Read::Row(fields)) if fields == self.width => {}
-                Ok(Read::Row(_) | Read::TooLong(_) | Read::NotYet) => continue,
-                Ok(Read::End) | Err(_) => break,
+                Ok(RowRead::Row(fields)) if fields == self.width => {}
+                Ok(RowRead::Row(_) | RowRead::TooLong(_) | RowRead::NotYet) => continue,
+                Ok(RowRead::End) | Err(_) => break,
             }
             for column in self.columns.iter().filter(|column| column.typed.is_none()) {
                 let text = self.reader.field(column.at);
@@ -210,17 +214,17 @@ impl Table {
     pub(super) fn read(&mut self) -> Option<Result<bool, NodeError>> {
         let place = |line: u64| format!("{}:{line}", self.path);
         match self.reader.read(self.width) {
-            Ok(Read::Row(fields)) if fields == self.width => Some(self.parse().map(|()| true)),
-            Ok(Read::Row(fields)) => {
+            Ok(RowRead::Row(fields)) if fields == self.width => Some(self.parse().map(|()| true)),
+            Ok(RowRead::Row(fields)) => {
                 let why = format!("expected {} fields as in the first line, found {fields}", self.width);
                 Some(Err(NodeError::input(place(self.reader.line), why)))
             }
-            Ok(Read::TooLong(bytes)) => {
+            Ok(RowRead::TooLong(bytes)) => {
                 let (what, bound) = (place(self.reader.line), self.reader.longest());
                 Some(Err(NodeErrorKind::TooLarge { what, size: bytes, bound, key: "max_bytes" }.into()))
             }
-            Ok(Read::NotYet) => Some(Ok(false)),
-            Ok(Read::End) => None,
+            Ok(RowRead::NotYet) => Some(Ok(false)),
+            Ok(RowRead::End) => None,
             Err(error) => Some(Err(self.read_error(error))),
         }
     }
@@ -275,7 +279,12 @@ fn integer_help(name: &str) -> String {
 }
 
 /// Returns the columns that a config selects, and reports those that do not exist.
-fn selected(config: &Config, names: Option<&[String]>, width: usize, errors: &mut PlanErrors) -> Vec<Selected> {
+fn selected(
+    config: &CsvSourceConfig,
+    names: Option<&[String]>,
+    width: usize,
+    errors: &mut PlanErrors,
+) -> Vec<Selected> {
     let one = |at: usize, listed: Option<usize>, typed| {
         let name = names.and_then(|names| names.get(at).cloned());
         let label = name.as_deref().map_or_else(|| Label::of("", ""), columns::label);

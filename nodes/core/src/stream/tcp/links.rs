@@ -7,7 +7,7 @@ use crate::stream::framing::Framing;
 use crate::stream::listener::Listener;
 use crate::stream::ready::Read;
 use arrayvec::ArrayVec;
-use limen::node::{Building, Connection, Descriptors, Interest, LossCounter, Metrics, NodeError, Watched};
+use limen::node::{Building, ConnectionStatus, Descriptors, Interest, LossCounter, Metrics, NodeError, Watched};
 use limen::{Clock, Time};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, socket, sockopt};
@@ -45,8 +45,8 @@ enum Attempt {
 
 /// Counts of connections so far.
 #[derive(Debug)]
-pub(crate) struct Counts {
-    connection: Connection,
+pub(crate) struct LinkCounts {
+    connection: ConnectionStatus,
     pub(crate) connections: u64,
     /// How many messages a refused peer would have exchanged is unknown: each counts as one.
     refused: LossCounter,
@@ -58,10 +58,10 @@ pub(crate) struct Counts {
     pub(crate) partial: LossCounter,
 }
 
-impl Counts {
+impl LinkCounts {
     fn new(endpoint: &Endpoint, cx: &Building<'_>) -> Self {
         let listens = matches!(endpoint, Endpoint::Listen { .. });
-        Counts {
+        LinkCounts {
             connection: cx.connection(),
             connections: 0,
             refused: if listens { cx.lost("refused") } else { LossCounter::default() },
@@ -157,7 +157,7 @@ pub(crate) struct Links {
     /// The descriptors that the node's worker waits for.
     descriptors: Descriptors,
     pub(crate) peers: ArrayVec<Peer, MAX_PEERS>,
-    pub(crate) counts: Counts,
+    pub(crate) counts: LinkCounts,
 }
 
 /// Starts to connect. The socket becomes writable when the connection is made or has failed.
@@ -210,7 +210,7 @@ impl Links {
     }
 
     fn new(endpoint: Endpoint, framing: Framing, max: usize, idle: Idle, cx: &Building<'_>) -> Self {
-        let (clock, descriptors, counts) = (cx.clock(), cx.descriptors(), Counts::new(&endpoint, cx));
+        let (clock, descriptors, counts) = (cx.clock(), cx.descriptors(), LinkCounts::new(&endpoint, cx));
         Links { endpoint, framing, max, idle, clock, descriptors, peers: ArrayVec::new(), counts }
     }
 

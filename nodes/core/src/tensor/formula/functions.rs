@@ -45,17 +45,17 @@ pub(crate) fn in_turns<A, B>(a: &mut [A], b: &[B], mut of: impl FnMut(&mut A, &B
 
 /// What a part of a formula is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TermKind {
     Number,
     /// 0 or 1.
     Truth,
 }
 
-impl Kind {
+impl TermKind {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Kind::Number => "a number",
-            Kind::Truth => "true or false",
+            TermKind::Number => "a number",
+            TermKind::Truth => "true or false",
         }
     }
 }
@@ -70,43 +70,43 @@ pub(super) const POWER: Binary = two!(f64::powf);
 
 /// A function.
 #[derive(Clone, Copy)]
-pub(super) enum Function {
+pub(super) enum FormulaFunction {
     /// Of one number, and what it gives.
-    One(Unary, Kind),
+    One(Unary, TermKind),
     /// Of two numbers.
     Two(Binary),
     Clamp,
     If,
 }
 
-use Function::{Clamp, If, One, Two};
+use FormulaFunction::{Clamp, If, One, Two};
 
-pub(super) const FUNCTIONS: &[(&str, Function)] = &[
-    ("abs", One(one!(f64::abs), Kind::Number)),
-    ("acos", One(one!(f64::acos), Kind::Number)),
-    ("asin", One(one!(f64::asin), Kind::Number)),
-    ("atan", One(one!(f64::atan), Kind::Number)),
-    ("cbrt", One(one!(f64::cbrt), Kind::Number)),
-    ("ceil", One(one!(f64::ceil), Kind::Number)),
-    ("cos", One(one!(f64::cos), Kind::Number)),
-    ("cosh", One(one!(f64::cosh), Kind::Number)),
-    ("deg", One(one!(f64::to_degrees), Kind::Number)),
-    ("exp", One(one!(f64::exp), Kind::Number)),
-    ("floor", One(one!(f64::floor), Kind::Number)),
-    ("ln", One(one!(f64::ln), Kind::Number)),
-    ("log10", One(one!(f64::log10), Kind::Number)),
-    ("log2", One(one!(f64::log2), Kind::Number)),
-    ("rad", One(one!(f64::to_radians), Kind::Number)),
-    ("round", One(one!(f64::round), Kind::Number)),
-    ("sign", One(one!(|a| if a == 0.0 { 0.0 } else { a.signum() }), Kind::Number)),
-    ("sin", One(one!(f64::sin), Kind::Number)),
-    ("sinh", One(one!(f64::sinh), Kind::Number)),
-    ("sqrt", One(one!(f64::sqrt), Kind::Number)),
-    ("tan", One(one!(f64::tan), Kind::Number)),
-    ("tanh", One(one!(f64::tanh), Kind::Number)),
-    ("trunc", One(one!(f64::trunc), Kind::Number)),
-    ("is_finite", One(one!(|a| truth(a.is_finite())), Kind::Truth)),
-    ("is_nan", One(one!(|a| truth(a.is_nan())), Kind::Truth)),
+pub(super) const FUNCTIONS: &[(&str, FormulaFunction)] = &[
+    ("abs", One(one!(f64::abs), TermKind::Number)),
+    ("acos", One(one!(f64::acos), TermKind::Number)),
+    ("asin", One(one!(f64::asin), TermKind::Number)),
+    ("atan", One(one!(f64::atan), TermKind::Number)),
+    ("cbrt", One(one!(f64::cbrt), TermKind::Number)),
+    ("ceil", One(one!(f64::ceil), TermKind::Number)),
+    ("cos", One(one!(f64::cos), TermKind::Number)),
+    ("cosh", One(one!(f64::cosh), TermKind::Number)),
+    ("deg", One(one!(f64::to_degrees), TermKind::Number)),
+    ("exp", One(one!(f64::exp), TermKind::Number)),
+    ("floor", One(one!(f64::floor), TermKind::Number)),
+    ("ln", One(one!(f64::ln), TermKind::Number)),
+    ("log10", One(one!(f64::log10), TermKind::Number)),
+    ("log2", One(one!(f64::log2), TermKind::Number)),
+    ("rad", One(one!(f64::to_radians), TermKind::Number)),
+    ("round", One(one!(f64::round), TermKind::Number)),
+    ("sign", One(one!(|a| if a == 0.0 { 0.0 } else { a.signum() }), TermKind::Number)),
+    ("sin", One(one!(f64::sin), TermKind::Number)),
+    ("sinh", One(one!(f64::sinh), TermKind::Number)),
+    ("sqrt", One(one!(f64::sqrt), TermKind::Number)),
+    ("tan", One(one!(f64::tan), TermKind::Number)),
+    ("tanh", One(one!(f64::tanh), TermKind::Number)),
+    ("trunc", One(one!(f64::trunc), TermKind::Number)),
+    ("is_finite", One(one!(|a| truth(a.is_finite())), TermKind::Truth)),
+    ("is_nan", One(one!(|a| truth(a.is_nan())), TermKind::Truth)),
     ("atan2", Two(two!(f64::atan2))),
     ("hypot", Two(two!(f64::hypot))),
     ("max", Two(two!(maximum))),
@@ -132,20 +132,20 @@ pub(super) fn minimum(a: f64, b: f64) -> f64 {
 }
 
 /// Operators between two sides, with what they take and give.
-pub(super) type Operator = (&'static str, Binary, Kind, Kind);
+pub(super) type Operator = (&'static str, Binary, TermKind, TermKind);
 pub(super) const OPERATORS: &[Operator] = &[
-    ("||", two!(|a, b| truth(a != 0.0 || b != 0.0)), Kind::Truth, Kind::Truth),
-    ("&&", two!(|a, b| truth(a != 0.0 && b != 0.0)), Kind::Truth, Kind::Truth),
-    ("<=", two!(|a, b| truth(a <= b)), Kind::Number, Kind::Truth),
-    (">=", two!(|a, b| truth(a >= b)), Kind::Number, Kind::Truth),
-    ("==", two!(|a, b| truth(a == b)), Kind::Number, Kind::Truth),
-    ("!=", two!(|a, b| truth(a != b)), Kind::Number, Kind::Truth),
-    ("<", two!(|a, b| truth(a < b)), Kind::Number, Kind::Truth),
-    (">", two!(|a, b| truth(a > b)), Kind::Number, Kind::Truth),
-    ("+", two!(|a, b| a + b), Kind::Number, Kind::Number),
-    ("-", two!(|a, b| a - b), Kind::Number, Kind::Number),
-    ("*", two!(|a, b| a * b), Kind::Number, Kind::Number),
-    ("/", two!(|a, b| a / b), Kind::Number, Kind::Number),
-    ("%", two!(|a, b| a % b), Kind::Number, Kind::Number),
-    ("^", POWER, Kind::Number, Kind::Number),
+    ("||", two!(|a, b| truth(a != 0.0 || b != 0.0)), TermKind::Truth, TermKind::Truth),
+    ("&&", two!(|a, b| truth(a != 0.0 && b != 0.0)), TermKind::Truth, TermKind::Truth),
+    ("<=", two!(|a, b| truth(a <= b)), TermKind::Number, TermKind::Truth),
+    (">=", two!(|a, b| truth(a >= b)), TermKind::Number, TermKind::Truth),
+    ("==", two!(|a, b| truth(a == b)), TermKind::Number, TermKind::Truth),
+    ("!=", two!(|a, b| truth(a != b)), TermKind::Number, TermKind::Truth),
+    ("<", two!(|a, b| truth(a < b)), TermKind::Number, TermKind::Truth),
+    (">", two!(|a, b| truth(a > b)), TermKind::Number, TermKind::Truth),
+    ("+", two!(|a, b| a + b), TermKind::Number, TermKind::Number),
+    ("-", two!(|a, b| a - b), TermKind::Number, TermKind::Number),
+    ("*", two!(|a, b| a * b), TermKind::Number, TermKind::Number),
+    ("/", two!(|a, b| a / b), TermKind::Number, TermKind::Number),
+    ("%", two!(|a, b| a % b), TermKind::Number, TermKind::Number),
+    ("^", POWER, TermKind::Number, TermKind::Number),
 ];

@@ -1,8 +1,10 @@
 //! Compiles formulas.
 
-use super::functions::{Binary, CONSTANTS, FUNCTIONS, Function, KEEP_ANGLES, Kind, NEGATED, NOT, OPERATORS, Unary};
-use super::{Block, Formula, LANES, Operand, Step};
-use crate::tensor::constant::Constant;
+use super::functions::{
+    Binary, CONSTANTS, FUNCTIONS, FormulaFunction, KEEP_ANGLES, NEGATED, NOT, OPERATORS, TermKind, Unary,
+};
+use super::{Block, Formula, FormulaStep, LANES, Operand};
+use crate::tensor::constant::FormulaConstant;
 use limen::expression::{ExpressionError, Token, parse};
 use limen::text::nearest;
 use std::collections::BTreeMap;
@@ -16,7 +18,7 @@ impl Formula {
     pub(crate) fn parse(
         text: &str,
         inputs: &[&str],
-        constants: &BTreeMap<String, Constant>,
+        constants: &BTreeMap<String, FormulaConstant>,
     ) -> Result<Formula, ExpressionError> {
         let (steps, numbers, lists) = (Vec::new(), Vec::new(), Vec::new());
         let (stack, carried) = (Vec::new(), Vec::new());
@@ -26,15 +28,15 @@ impl Formula {
         let (mut now, mut depth) = (0usize, 0);
         for step in &steps {
             now = match step {
-                Step::Input(_) | Step::Number(_) => now + 1,
-                Step::Unary(_) | Step::Binary(_, Operand::Input(_) | Operand::Number(_)) => now,
-                Step::Binary(_, Operand::Stack) => now - 1,
-                Step::Clamp | Step::If => now - 2,
+                FormulaStep::Input(_) | FormulaStep::Number(_) => now + 1,
+                FormulaStep::Unary(_) | FormulaStep::Binary(_, Operand::Input(_) | Operand::Number(_)) => now,
+                FormulaStep::Binary(_, Operand::Stack) => now - 1,
+                FormulaStep::Clamp | FormulaStep::If => now - 2,
             };
             depth = depth.max(now);
         }
         let Made { kind, makes_angles, .. } = stack.pop().expect("an expression leaves one value");
-        let is_truth = kind == Kind::Truth;
+        let is_truth = kind == TermKind::Truth;
         Ok(Formula { steps, numbers, lists, named: inputs.len(), depth, is_truth, carried, makes_angles })
     }
 }
@@ -42,8 +44,8 @@ impl Formula {
 struct Compiler<'a> {
     text: &'a str,
     inputs: &'a [&'a str],
-    constants: &'a BTreeMap<String, Constant>,
-    steps: Vec<Step>,
+    constants: &'a BTreeMap<String, FormulaConstant>,
+    steps: Vec<FormulaStep>,
     numbers: Vec<Block>,
     lists: Vec<Vec<f64>>,
     /// What is on the stack after the steps.
@@ -54,7 +56,7 @@ struct Compiler<'a> {
 
 /// What a part of a formula makes.
 struct Made {
-    kind: Kind,
+    kind: TermKind,
     /// Where its inputs begin in [`Compiler::carried`].
     carried_from: usize,
     /// Whether it is an angle whatever the inputs are.
@@ -62,13 +64,13 @@ struct Made {
 }
 
 /// What the arguments of a function are; `None` is either.
-fn arguments(function: Function) -> &'static [Option<Kind>] {
-    const NUMBERS: [Option<Kind>; 3] = [Some(Kind::Number); 3];
+fn arguments(function: FormulaFunction) -> &'static [Option<TermKind>] {
+    const NUMBERS: [Option<TermKind>; 3] = [Some(TermKind::Number); 3];
     match function {
-        Function::One(..) => &NUMBERS[..1],
-        Function::Two(_) => &NUMBERS[..2],
-        Function::Clamp => &NUMBERS,
-        Function::If => &[Some(Kind::Truth), None, None],
+        FormulaFunction::One(..) => &NUMBERS[..1],
+        FormulaFunction::Two(_) => &NUMBERS[..2],
+        FormulaFunction::Clamp => &NUMBERS,
+        FormulaFunction::If => &[Some(TermKind::Truth), None, None],
     }
 }
 
@@ -76,11 +78,11 @@ impl Compiler<'_> {
     fn part(&mut self, token: Token<'_>, at: usize, operands: &[Range<usize>]) -> Result<(), ExpressionError> {
         let text = self.text;
         let made = self.stack.split_off(self.stack.len() - operands.len());
-        let expect = |operand: usize, wanted: Kind, what: &str| {
+        let expect = |operand: usize, wanted: TermKind, what: &str| {
             let is = made[operand].kind;
             let help = match wanted {
-                Kind::Number => "write `if(…, 1, 0)` around it",
-                Kind::Truth => "compare it, such as with `!= 0`",
+                TermKind::Number => "write `if(…, 1, 0)` around it",
+                TermKind::Truth => "compare it, such as with `!= 0`",
             };
             let why = || format!("{what} expects {}, found {}", wanted.name(), is.name());
             if is == wanted { Ok(()) } else { Err(ExpressionError::new(text, operands[operand].start, why(), help)) }
@@ -90,19 +92,19 @@ impl Compiler<'_> {
                 let value = number.parse().ok().filter(|value: &f64| value.is_finite());
                 let (why, help) = (format!("`{number}` is not a number"), "write a number such as 0.5 or 1e-3");
                 self.constant(value.ok_or_else(|| ExpressionError::new(text, at, why, help))?);
-                Kind::Number
+                TermKind::Number
             }
             Token::Name(name) => {
                 self.name(name, at)?;
-                Kind::Number
+                TermKind::Number
             }
             Token::List => {
-                (0..operands.len()).try_for_each(|element| expect(element, Kind::Number, "a list"))?;
+                (0..operands.len()).try_for_each(|element| expect(element, TermKind::Number, "a list"))?;
                 self.list(operands)?;
-                Kind::Number
+                TermKind::Number
             }
             Token::Prefix(sign) => {
-                let (kind, of) = if sign == "-" { (Kind::Number, NEGATED) } else { (Kind::Truth, NOT) };
+                let (kind, of) = if sign == "-" { (TermKind::Number, NEGATED) } else { (TermKind::Truth, NOT) };
                 expect(0, kind, &format!("`{sign}`"))?;
                 self.unary(of);
                 kind
@@ -134,31 +136,31 @@ impl Compiler<'_> {
                     wanted.map_or(Ok(()), |wanted| expect(operand, wanted, &format!("`{name}`")))?;
                 }
                 match *function {
-                    Function::One(of, gives) => {
+                    FormulaFunction::One(of, gives) => {
                         self.unary(of);
                         gives
                     }
-                    Function::Two(of) => {
+                    FormulaFunction::Two(of) => {
                         self.binary(of);
-                        Kind::Number
+                        TermKind::Number
                     }
-                    Function::Clamp => {
-                        self.steps.push(Step::Clamp);
-                        Kind::Number
+                    FormulaFunction::Clamp => {
+                        self.steps.push(FormulaStep::Clamp);
+                        TermKind::Number
                     }
-                    Function::If if made[1].kind != made[2].kind => {
+                    FormulaFunction::If if made[1].kind != made[2].kind => {
                         let why = format!("`if` has two types: {} and {}", made[1].kind.name(), made[2].kind.name());
                         let help = "let both be numbers, or both true or false";
                         return Err(ExpressionError::new(text, at, why, help));
                     }
-                    Function::If => {
-                        self.steps.push(Step::If);
+                    FormulaFunction::If => {
+                        self.steps.push(FormulaStep::If);
                         made[1].kind
                     }
                 }
             }
         };
-        let keeps_angles = kind == Kind::Number
+        let keeps_angles = kind == TermKind::Number
             && match token {
                 Token::Call(name) => KEEP_ANGLES.contains(&name),
                 _ => true,
@@ -178,21 +180,22 @@ impl Compiler<'_> {
 
     /// Adds a number.
     fn constant(&mut self, number: f64) {
-        self.steps.push(Step::Number(self.numbers.len()));
+        self.steps.push(FormulaStep::Number(self.numbers.len()));
         self.numbers.push([number; LANES]);
     }
 
     /// Adds a function of one number. That of a constant is computed now.
     fn unary(&mut self, of: Unary) {
         match (self.steps.last(), self.numbers.last_mut()) {
-            (Some(Step::Number(_)), Some(number)) => of(number),
-            _ => self.steps.push(Step::Unary(of)),
+            (Some(FormulaStep::Number(_)), Some(number)) => of(number),
+            _ => self.steps.push(FormulaStep::Unary(of)),
         }
     }
 
     /// Adds a function of two numbers. The second is read where it is, if it was not computed; that of two constants is computed now.
     fn binary(&mut self, of: Binary) {
-        if let ([.., Step::Number(_), Step::Number(_)], [.., first, second]) = (&self.steps[..], &mut self.numbers[..])
+        if let ([.., FormulaStep::Number(_), FormulaStep::Number(_)], [.., first, second]) =
+            (&self.steps[..], &mut self.numbers[..])
         {
             of(first, second);
             self.steps.pop();
@@ -200,23 +203,23 @@ impl Compiler<'_> {
             return;
         }
         let operand = match self.steps.last() {
-            Some(Step::Input(input)) => Operand::Input(*input),
-            Some(Step::Number(number)) => Operand::Number(*number),
+            Some(FormulaStep::Input(input)) => Operand::Input(*input),
+            Some(FormulaStep::Number(number)) => Operand::Number(*number),
             _ => Operand::Stack,
         };
         if !matches!(operand, Operand::Stack) {
             self.steps.pop();
         }
-        self.steps.push(Step::Binary(of, operand));
+        self.steps.push(FormulaStep::Binary(of, operand));
     }
 
     fn name(&mut self, name: &str, at: usize) -> Result<(), ExpressionError> {
         if let Some(input) = self.inputs.iter().position(|input| *input == name) {
-            self.steps.push(Step::Input(input));
+            self.steps.push(FormulaStep::Input(input));
         } else if let Some(constant) = self.constants.get(name) {
             match constant {
-                Constant::Number(number) => self.constant(*number),
-                Constant::List(list) => self.push_list(list.clone()),
+                FormulaConstant::Number(number) => self.constant(*number),
+                FormulaConstant::List(list) => self.push_list(list.clone()),
             }
         } else if let Some((_, number)) = CONSTANTS.iter().find(|(constant, _)| *constant == name) {
             self.constant(*number);
@@ -233,7 +236,7 @@ impl Compiler<'_> {
         let mut list = Vec::new();
         for element in elements.iter().rev() {
             // What has no input was computed to one number.
-            let (Some(Step::Number(_)), Some([number, ..])) = (self.steps.pop(), self.numbers.pop()) else {
+            let (Some(FormulaStep::Number(_)), Some([number, ..])) = (self.steps.pop(), self.numbers.pop()) else {
                 let (why, help) = ("expected a number, found a formula", "write a list such as `[0.5, -1]`");
                 return Err(ExpressionError::new(self.text, element.start, why, help));
             };
@@ -246,7 +249,7 @@ impl Compiler<'_> {
 
     /// Adds a list.
     fn push_list(&mut self, list: Vec<f64>) {
-        self.steps.push(Step::Input(self.inputs.len() + self.lists.len()));
+        self.steps.push(FormulaStep::Input(self.inputs.len() + self.lists.len()));
         self.lists.push(list);
     }
 

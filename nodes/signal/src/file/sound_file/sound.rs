@@ -7,7 +7,7 @@ use limen::node::NodeError;
 
 /// An open file and what its frames become.
 #[derive(Debug)]
-pub(crate) struct Format {
+pub(crate) struct SoundFormat {
     file: SoundFile,
     /// Frames per second of the messages.
     rate: u32,
@@ -18,7 +18,7 @@ pub(crate) struct Format {
 /// The field of the config that has a problem, and the problem.
 type FieldProblem = (&'static str, FileProblem);
 
-impl Format {
+impl SoundFormat {
     /// Opens a file whose messages have `rate` frames per second; by default the rate of the file.
     pub(crate) fn open(path: &str, is_mono: bool, rate: Option<u32>, folders: &Folders) -> Result<Self, FieldProblem> {
         let file = SoundFile::open(path, folders, is_mono).map_err(|problem| ("path", problem))?;
@@ -26,7 +26,7 @@ impl Format {
         let ratio = (rate != file.rate()).then(|| Ratio::new(file.rate(), rate)).transpose();
         let ratio =
             ratio.map_err(|message| ("sample_rate", (message, "write another rate, such as `16kHz`".into())))?;
-        Ok(Format { file, rate, ratio })
+        Ok(SoundFormat { file, rate, ratio })
     }
 
     /// Returns the frames per second of the messages.
@@ -75,7 +75,7 @@ impl Format {
 /// A file that is read several times.
 #[derive(Debug)]
 pub(crate) struct Sound {
-    format: Format,
+    format: SoundFormat,
     resampler: Option<Resampler>,
     passes: u32,
     /// Frames per pass, and frames read in this pass, both after resampling.
@@ -85,7 +85,7 @@ pub(crate) struct Sound {
 }
 
 impl Sound {
-    pub(crate) fn new(format: Format, repeat: u32) -> Self {
+    pub(crate) fn new(format: SoundFormat, repeat: u32) -> Self {
         let resampler = format.ratio.map(|ratio| Resampler::new(ratio, format.file.channels()));
         let length = format.frames(format.file.length());
         let passes = if length == 0 { 0 } else { repeat };
@@ -117,7 +117,7 @@ impl Sound {
 
     /// Reads frames and returns how many were complete: fewer than requested if the file is truncated.
     pub(crate) fn read(&mut self, into: &mut [f32]) -> usize {
-        let Format { file, .. } = &mut self.format;
+        let SoundFormat { file, .. } = &mut self.format;
         let Some(resampler) = &mut self.resampler else { return file.read(into) };
         resampler.fill(into, |more| file.read(more));
         let wanted = into.len() / file.channels();
@@ -176,7 +176,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("s.wav"), bytes).unwrap();
         let folders = Folders { graph: folder.path().into(), ..Folders::default() };
-        let mut sound = match Format::open("s.wav", is_mono, rate, &folders) {
+        let mut sound = match SoundFormat::open("s.wav", is_mono, rate, &folders) {
             Ok(format) => Sound::new(format, repeat),
             Err((_, (message, _))) => return vec![message],
         };

@@ -5,7 +5,7 @@ const STRIDES: [usize; 3] = [8, 16, 32];
 /// Cells for 32 × 32 pixels.
 const CELLS: usize = 16 + 4 + 1;
 
-/// Returns how many candidates [`Layout::Yolox`](super::Layout::Yolox) has for an input image of so many pixels: one for each cell of 8,
+/// Returns how many candidates [`YoloLayout::Yolox`](super::YoloLayout::Yolox) has for an input image of so many pixels: one for each cell of 8,
 /// 16 and 32 pixels. `None` if a side is no multiple of 32, or there are no cells.
 pub fn cells(width: usize, height: usize) -> Option<usize> {
     let is_whole = width.is_multiple_of(32) && height.is_multiple_of(32);

@@ -1,6 +1,6 @@
 //! The order of the numbers, from the shape of an output.
 
-use super::Config;
+use super::DecodeYoloConfig;
 use super::grid::Grid;
 use limen::message::Dim;
 use limen_nodes_core::tensor::boxes::ROW;
@@ -11,7 +11,7 @@ use std::fmt;
 /// The order of the numbers in the output of a YOLO model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Layout {
+pub enum YoloLayout {
     /// `f32[candidates,5+classes]`, as YOLOv5, v6 and v7: centre x, centre y, width, height, objectness, a score per class. The
     /// score of a box is that of the class times the objectness.
     V5,
@@ -24,38 +24,38 @@ pub enum Layout {
     Yolox,
 }
 
-impl Layout {
-    pub(super) const ALL: [Layout; 4] = [Layout::V5, Layout::V8, Layout::V10, Layout::Yolox];
+impl YoloLayout {
+    pub(super) const ALL: [YoloLayout; 4] = [YoloLayout::V5, YoloLayout::V8, YoloLayout::V10, YoloLayout::Yolox];
 
     /// Returns the dims of candidates and of the numbers of each.
     pub(super) fn dims(self) -> [usize; 2] {
-        if self == Layout::V8 { [1, 0] } else { [0, 1] }
+        if self == YoloLayout::V8 { [1, 0] } else { [0, 1] }
     }
 
     /// Returns how many of a candidate's numbers are not scores of classes.
     pub(super) fn others(self) -> usize {
         match self {
-            Layout::V5 | Layout::Yolox => 5,
-            Layout::V8 => 4,
-            Layout::V10 => ROW,
+            YoloLayout::V5 | YoloLayout::Yolox => 5,
+            YoloLayout::V8 => 4,
+            YoloLayout::V10 => ROW,
         }
     }
 
-    /// Returns candidates and classes of a shape, 1 class for [`Layout::V10`]; `None` if the shape has another layout.
-    fn sizes(self, shape: &[Dim; 2], config: &Config) -> Option<Sizes> {
+    /// Returns candidates and classes of a shape, 1 class for [`YoloLayout::V10`]; `None` if the shape has another layout.
+    fn sizes(self, shape: &[Dim; 2], config: &DecodeYoloConfig) -> Option<Sizes> {
         let classes = config.classes;
         let [candidates, numbers] = self.dims().map(|dim| &shape[dim]);
         let Dim::Fixed(numbers) = numbers else { return None };
         let scores = numbers.checked_sub(self.others())?;
         let fits = match self {
-            Layout::V10 => scores == 0,
+            YoloLayout::V10 => scores == 0,
             _ => scores > 0 && classes.is_none_or(|classes| classes == scores),
         };
         let grid = match (self, candidates) {
-            (Layout::Yolox, Dim::Fixed(candidates)) => {
+            (YoloLayout::Yolox, Dim::Fixed(candidates)) => {
                 Some(Grid::of(*candidates, config.width.zip(config.height).map(<[usize; 2]>::from))?)
             }
-            (Layout::Yolox, _) => return None,
+            (YoloLayout::Yolox, _) => return None,
             _ => None,
         };
         fits.then(|| Sizes { layout: self, candidates: candidates.max(), classes: scores.max(1), grid })
@@ -63,13 +63,13 @@ impl Layout {
 }
 
 /// The name as written in YAML.
-impl fmt::Display for Layout {
+impl fmt::Display for YoloLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Layout::V5 => "v5",
-            Layout::V8 => "v8",
-            Layout::V10 => "v10",
-            Layout::Yolox => "yolox",
+            YoloLayout::V5 => "v5",
+            YoloLayout::V8 => "v8",
+            YoloLayout::V10 => "v10",
+            YoloLayout::Yolox => "yolox",
         })
     }
 }
@@ -77,20 +77,20 @@ impl fmt::Display for Layout {
 /// What a shape says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sizes {
-    pub(super) layout: Layout,
+    pub(super) layout: YoloLayout,
     pub(super) candidates: Option<usize>,
     pub(super) classes: usize,
-    /// The cells of [`Layout::Yolox`].
+    /// The cells of [`YoloLayout::Yolox`].
     pub(super) grid: Option<Grid>,
 }
 
 impl Sizes {
     /// Returns the layouts that a shape can have, that of the config or any; without `classes` there must be more candidates than numbers.
-    pub(super) fn of(config: &Config, shape: &[Dim; 2]) -> Vec<Sizes> {
+    pub(super) fn of(config: &DecodeYoloConfig, shape: &[Dim; 2]) -> Vec<Sizes> {
         let is_likely = |sizes: &Sizes| {
             let numbers = sizes.layout.others() + sizes.classes;
             config.classes.is_some()
-                || sizes.layout == Layout::V10
+                || sizes.layout == YoloLayout::V10
                 || sizes.candidates.is_none_or(|candidates| candidates > numbers)
         };
         let layouts = config.layouts().filter_map(|layout| layout.sizes(shape, config));
@@ -98,18 +98,18 @@ impl Sizes {
     }
 }
 
-impl Config {
+impl DecodeYoloConfig {
     /// Returns the layouts that the config allows.
-    fn layouts(&self) -> impl Iterator<Item = Layout> {
-        Layout::ALL.into_iter().filter(|layout| self.layout.is_none_or(|wanted| wanted == *layout))
+    fn layouts(&self) -> impl Iterator<Item = YoloLayout> {
+        YoloLayout::ALL.into_iter().filter(|layout| self.layout.is_none_or(|wanted| wanted == *layout))
     }
 
     /// Returns advice for a shape that has no layout.
     pub(super) fn advice(&self, shape: &[Dim; 2]) -> String {
         let [rows, columns] = shape.clone();
         let is_swapped = !Sizes::of(self, &[columns.clone(), rows.clone()]).is_empty();
-        let has_numbers = |classes: usize| columns.max() == Some(classes.saturating_add(Layout::Yolox.others()));
-        if self.layout == Some(Layout::Yolox) && !is_swapped && self.classes.is_none_or(has_numbers) {
+        let has_numbers = |classes: usize| columns.max() == Some(classes.saturating_add(YoloLayout::Yolox.others()));
+        if self.layout == Some(YoloLayout::Yolox) && !is_swapped && self.classes.is_none_or(has_numbers) {
             return match rows {
                 Dim::Fixed(_) => {
                     "expected f32[candidates,5+classes] with one candidate per cell of 8, 16 and 32 pixels; write the `width` and \
@@ -120,7 +120,7 @@ impl Config {
             .into();
         }
         if let Some(layout) = self.layout {
-            let others = Sizes::of(&Config { layout: None, ..self.clone() }, shape);
+            let others = Sizes::of(&DecodeYoloConfig { layout: None, ..self.clone() }, shape);
             let others: Vec<String> = others.iter().map(|sizes| format!("`layout: {}`", sizes.layout)).collect();
             if !others.is_empty() {
                 let swapped = format!(
@@ -133,7 +133,7 @@ impl Config {
             return "its dims are swapped: put a `transpose` node with `order: [1, 0]` before it".into();
         }
         let longer = self.classes.and_then(|classes| {
-            self.layouts().filter(|layout| *layout != Layout::V10).find_map(|layout| {
+            self.layouts().filter(|layout| *layout != YoloLayout::V10).find_map(|layout| {
                 let ([candidates, numbers], wanted) = (layout.dims(), layout.others().saturating_add(classes));
                 let [most, length] = [candidates, numbers].map(|dim| shape[dim].max());
                 (length > Some(wanted) && most.is_none_or(|most| Some(most) > length)).then(|| {
@@ -145,7 +145,7 @@ impl Config {
             })
         });
         longer.unwrap_or_else(|| {
-            let hint = if self.classes.is_none() && self.layout != Some(Layout::V10) {
+            let hint = if self.classes.is_none() && self.layout != Some(YoloLayout::V10) {
                 "; write `classes` if there are no more candidates than numbers"
             } else {
                 ""
@@ -161,7 +161,7 @@ impl Config {
 mod tests {
     use super::*;
 
-    fn config(layout: Option<Layout>, classes: Option<usize>) -> Config {
+    fn config(layout: Option<YoloLayout>, classes: Option<usize>) -> DecodeYoloConfig {
         serde_json::from_value(
             serde_json::json!({ "layout": layout.map(|layout| layout.to_string()), "classes": classes }),
         )
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn the_shape_decides_the_layout_unless_several_fit() {
-        use Layout::{V5, V8, V10, Yolox};
+        use YoloLayout::{V5, V8, V10, Yolox};
         for (shape, layout, classes, expected) in [
             ([25200, 85], None, None, &[(V5, 80)][..]),
             ([8400, 85], None, None, &[(V5, 80), (Yolox, 80)]),
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn the_advice_for_another_shape_names_the_node_that_helps() {
-        use Layout::{V5, V8, V10, Yolox};
+        use YoloLayout::{V5, V8, V10, Yolox};
         for (shape, layout, classes, expected) in [
             ([116, 8400], None, Some(80), "`dim: 0` and `to: 84`"),
             ([56, 8400], Some(V8), Some(1), "`dim: 0` and `to: 5`"),

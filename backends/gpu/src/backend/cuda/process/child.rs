@@ -2,12 +2,12 @@
 
 use super::message::{Command, Failure, Reply, append, read, split, with_constants};
 use crate::backend::cuda::kernel::{KernelDevice, LoadedKernel};
-use crate::backend::cuda::program::{Buffers, CudaProgram};
+use crate::backend::cuda::program::{CallBuffers, CudaProgram};
 use crate::backend::cuda::resident::{CudaApi, CudaEvent, CudaStream, FIRST_TF32};
-use crate::backend::program::Bound;
-use crate::device::{Api, EventState, Fault};
+use crate::backend::program::MadeProgram;
+use crate::device::{Api, DeviceFault, EventState};
 use limen::backend::BackendError;
-use limen_cuda::{Buffer, Pinned};
+use limen_cuda::{Buffer, PinnedBuffer};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use std::collections::{HashMap, VecDeque};
@@ -57,7 +57,7 @@ fn serve() -> std::io::Result<()> {
         return Ok(());
     }
     let mut device = match CudaApi::open(gpu) {
-        Ok(api) => Device::new(api, socket, memory),
+        Ok(api) => ChildDevice::new(api, socket, memory),
         Err(error) => return reply(&socket, &Reply::Failed(Failure::Unavailable(error.to_string())), &[]),
     };
     let (name, lacks_tf32) = (device.api.context.info().name.clone(), device.lacks_tf32());
@@ -104,27 +104,27 @@ fn reply(socket: &UnixStream, message: &Reply, bytes: &[&[u8]]) -> std::io::Resu
     bytes.iter().try_for_each(|bytes| socket.write_all(bytes))
 }
 
-struct Device {
+struct ChildDevice {
     api: CudaApi,
     socket: UnixStream,
     memory: File,
     objects: HashMap<u64, Object>,
     /// Work whose end was not said yet, in the order in which it was recorded.
-    under_way: VecDeque<Work>,
+    under_way: VecDeque<ChildWork>,
     /// What was read of the shared memory last.
     part: Vec<u8>,
 }
 
 enum Object {
     Buffer(Arc<Buffer>),
-    Stream(Box<Stream>),
+    Stream(Box<ChildStream>),
     /// With its place in the shared memory.
-    Staging(Pinned, u64),
+    Staging(PinnedBuffer, u64),
     Program(Box<CudaProgram>),
     Kernel(LoadedKernel),
 }
 
-struct Stream {
+struct ChildStream {
     stream: CudaStream,
     /// What a command failed with since the last event.
     failure: Option<Failure>,
@@ -132,7 +132,7 @@ struct Stream {
     downloads: Vec<u64>,
 }
 
-struct Work {
+struct ChildWork {
     event: u64,
     on_device: CudaEvent,
     failure: Option<Failure>,
@@ -147,9 +147,9 @@ fn missing(what: &str) -> BackendError {
     BackendError::Call(format!("the process of the device knows no such {what}"))
 }
 
-impl Device {
-    fn new(api: CudaApi, socket: UnixStream, memory: File) -> Device {
-        Device { api, socket, memory, objects: HashMap::new(), under_way: VecDeque::new(), part: Vec::new() }
+impl ChildDevice {
+    fn new(api: CudaApi, socket: UnixStream, memory: File) -> ChildDevice {
+        ChildDevice { api, socket, memory, objects: HashMap::new(), under_way: VecDeque::new(), part: Vec::new() }
     }
 
     fn lacks_tf32(&self) -> Option<String> {
@@ -228,7 +228,7 @@ impl Device {
             match written {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => return Err(Failure::Call(format!("shared memory: {error}"))),
-                Err(error) => return Err(Fault::from(error).into()),
+                Err(error) => return Err(DeviceFault::from(error).into()),
             }
         }
         Ok(())
@@ -271,7 +271,7 @@ impl Device {
         };
         let (failure, downloads) = (of.failure.take(), std::mem::take(&mut of.downloads));
         match self.api.record(&mut of.stream, true) {
-            Ok(on_device) => self.under_way.push_back(Work { event, on_device, failure, downloads }),
+            Ok(on_device) => self.under_way.push_back(ChildWork { event, on_device, failure, downloads }),
             Err(fault) => {
                 let failure = Some(failure.unwrap_or_else(|| fault.into()));
                 return self.reply(&Reply::Ended { event, failure, time_ns: None }, &[]);
@@ -295,7 +295,7 @@ impl Device {
         done
     }
 
-    fn enqueue_on(&mut self, of: &mut Stream, command: Command) -> Result<(), BackendError> {
+    fn enqueue_on(&mut self, of: &mut ChildStream, command: Command) -> Result<(), BackendError> {
         match command {
             Command::Follow { event, .. } => {
                 // What has ended needs no wait.
@@ -304,7 +304,7 @@ impl Device {
             }
             Command::Upload { from, bytes, buffer, at, .. } => {
                 let buffer = self.buffer(buffer)?;
-                let Device { memory, part, api, .. } = self;
+                let ChildDevice { memory, part, api, .. } = self;
                 part.resize(part.len().max(bytes), 0);
                 memory.read_exact_at(&mut part[..bytes], from).map_err(BackendError::call)?;
                 api.upload(&mut of.stream, &part[..bytes], &buffer, at)?;
@@ -322,18 +322,18 @@ impl Device {
                 (of.failure, of.downloads) = (None, Vec::new());
             }
             Command::Enqueue { program, buffers, .. } => {
-                let found: Buffers =
+                let found: CallBuffers =
                     buffers.into_iter().map(|id| id.map(|id| self.buffer(id)).transpose()).collect::<Result<_, _>>()?;
                 let Some(Object::Program(program)) = self.objects.get_mut(&program) else {
                     return Err(missing("program"));
                 };
-                program.enqueue(&mut of.stream, &found).map_err(Fault::from)?;
+                program.enqueue(&mut of.stream, &found).map_err(DeviceFault::from)?;
             }
             Command::EnqueueKernel { kernel, buffers, limit_ns, .. } => {
-                let found: Buffers =
+                let found: CallBuffers =
                     buffers.into_iter().map(|id| self.buffer(id).map(Some)).collect::<Result<_, _>>()?;
                 let Some(Object::Kernel(kernel)) = self.objects.get(&kernel) else { return Err(missing("kernel")) };
-                kernel.enqueue(&mut of.stream, found, limit_ns.map(Duration::from_nanos)).map_err(Fault::from)?;
+                kernel.enqueue(&mut of.stream, found, limit_ns.map(Duration::from_nanos)).map_err(DeviceFault::from)?;
             }
             _ => {}
         }
@@ -351,7 +351,7 @@ impl Device {
             }
             Command::Stream { id } => {
                 let stream = self.api.stream()?;
-                let of = Stream { stream, failure: None, downloads: Vec::new() };
+                let of = ChildStream { stream, failure: None, downloads: Vec::new() };
                 self.objects.insert(id, Object::Stream(Box::new(of)));
                 done
             }

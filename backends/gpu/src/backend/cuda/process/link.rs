@@ -2,7 +2,7 @@
 
 use super::message::{Command, Failure, HEAD, Reply, append, lengths};
 use crate::backend::cuda::resident::FINAL;
-use crate::device::{EventState, Fault};
+use crate::device::{DeviceFault, EventState};
 use limen::backend::BackendError;
 use limen_infer::internal::{is_serving, this_program};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -188,13 +188,13 @@ impl Link {
     }
 
     /// Writes bytes to the memory that both processes share.
-    pub(super) fn write(&self, bytes: &[u8], at: u64) -> Result<(), Fault> {
-        self.memory.write_all_at(bytes, at).map_err(|error| Fault::Call(format!("shared memory: {error}")))
+    pub(super) fn write(&self, bytes: &[u8], at: u64) -> Result<(), DeviceFault> {
+        self.memory.write_all_at(bytes, at).map_err(|error| DeviceFault::Call(format!("shared memory: {error}")))
     }
 
     /// Reads bytes of it.
-    pub(super) fn read(&self, into: &mut [u8], at: u64) -> Result<(), Fault> {
-        self.memory.read_exact_at(into, at).map_err(|error| Fault::Call(format!("shared memory: {error}")))
+    pub(super) fn read(&self, into: &mut [u8], at: u64) -> Result<(), DeviceFault> {
+        self.memory.read_exact_at(into, at).map_err(|error| DeviceFault::Call(format!("shared memory: {error}")))
     }
 
     /// Why the device is lost, if it is.
@@ -217,8 +217,8 @@ impl Link {
         }
     }
 
-    fn fault(&self) -> Fault {
-        Fault::Lost(self.lost().unwrap_or_else(|| "its process is gone".into()))
+    fn fault(&self) -> DeviceFault {
+        DeviceFault::Lost(self.lost().unwrap_or_else(|| "its process is gone".into()))
     }
 
     /// Ends the process, which has failed: how it ended says more than that it did.
@@ -249,7 +249,7 @@ impl Link {
         let why = known.lost.get_or_insert(why).clone();
         #[expect(clippy::iter_over_hash_type, reason = "every event gets the same state")]
         for (_, event) in known.events.drain() {
-            *lock(&event.state) = (EventState::Failed(Fault::Lost(why.clone())), None);
+            *lock(&event.state) = (EventState::Failed(DeviceFault::Lost(why.clone())), None);
         }
         drop(known);
         self.end();
@@ -273,18 +273,18 @@ impl Link {
     }
 
     /// Puts a command in front of the next one that is sent.
-    pub(super) fn put(&self, command: &Command) -> Result<(), Fault> {
-        append(&mut lock(&self.outgoing), command, 0).map_err(|error| Fault::Call(error.to_string()))
+    pub(super) fn put(&self, command: &Command) -> Result<(), DeviceFault> {
+        append(&mut lock(&self.outgoing), command, 0).map_err(|error| DeviceFault::Call(error.to_string()))
     }
 
     /// Sends a command, with bytes behind it.
-    pub(super) fn send(&self, command: &Command, bytes: &[&[u8]]) -> Result<(), Fault> {
+    pub(super) fn send(&self, command: &Command, bytes: &[&[u8]]) -> Result<(), DeviceFault> {
         if self.lost().is_some() {
             return Err(self.fault());
         }
         let mut outgoing = lock(&self.outgoing);
         let behind = bytes.iter().map(|bytes| bytes.len()).sum();
-        append(&mut outgoing, command, behind).map_err(|error| Fault::Call(error.to_string()))?;
+        append(&mut outgoing, command, behind).map_err(|error| DeviceFault::Call(error.to_string()))?;
         let sent = std::iter::once(&outgoing[..]).chain(bytes.iter().copied()).try_for_each(|part| self.send_all(part));
         outgoing.clear();
         drop(outgoing);
@@ -458,7 +458,7 @@ impl Link {
         let (number, event) = (self.number(), Arc::new(RemoteEvent { begun: Instant::now(), time_limit, state }));
         let mut known = lock(&self.known);
         match &known.lost {
-            Some(why) => *lock(&event.state) = (EventState::Failed(Fault::Lost(why.clone())), None),
+            Some(why) => *lock(&event.state) = (EventState::Failed(DeviceFault::Lost(why.clone())), None),
             None => _ = known.events.insert(number, event.clone()),
         }
         drop(known);

@@ -1,7 +1,7 @@
 //! What is said between a program and the process of its device: a text in JSON, and bytes behind it.
 
 use crate::backend::cuda::kernel::{KernelCode, KernelInfo};
-use crate::device::Fault;
+use crate::device::DeviceFault;
 use crate::lowering::{Program, Source};
 use limen::backend::BackendError;
 use limen_infer::Compiled;
@@ -146,8 +146,8 @@ impl From<BackendError> for Failure {
     }
 }
 
-impl From<Fault> for Failure {
-    fn from(fault: Fault) -> Self {
+impl From<DeviceFault> for Failure {
+    fn from(fault: DeviceFault) -> Self {
         BackendError::from(fault).into()
     }
 }
@@ -164,12 +164,12 @@ impl From<Failure> for BackendError {
     }
 }
 
-impl From<Failure> for Fault {
+impl From<Failure> for DeviceFault {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Lost(why) => Fault::Lost(why),
-            Failure::OutOfMemory(why) => Fault::OutOfMemory(why),
-            Failure::Unavailable(why) | Failure::Unsupported(why) | Failure::Call(why) => Fault::Call(why),
+            Failure::Lost(why) => DeviceFault::Lost(why),
+            Failure::OutOfMemory(why) => DeviceFault::OutOfMemory(why),
+            Failure::Unavailable(why) | Failure::Unsupported(why) | Failure::Call(why) => DeviceFault::Call(why),
         }
     }
 }
