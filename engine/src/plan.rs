@@ -102,9 +102,9 @@ pub struct Plan {
 
 /// A node of a plan.
 pub struct NodePlan {
-    /// Its name.
+    /// The node's key in the graph file.
     pub name: String,
-    /// Its kind.
+    /// The value of `kind:` in the graph file.
     pub kind: String,
     /// Its role in the graph.
     pub role: Role,
@@ -152,7 +152,7 @@ pub struct NodePlan {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct OutputPlan {
-    /// Its name.
+    /// The port's name; `node/port` names it in the graph file.
     pub name: String,
     /// The type of its messages.
     pub spec: Option<PortSpec>,
@@ -237,7 +237,7 @@ pub struct PlannedMemory {
     pub edges: usize,
     /// Memory of nodes, as far as they declare it ([`Ports::memory`](crate::node::Ports::memory)).
     pub nodes: usize,
-    /// Histograms.
+    /// Latency histograms of nodes, edges and paths.
     pub histograms: usize,
     /// Copies of histograms for queries while the graph runs: for each worker the latest and the one before.
     pub windows: usize,
@@ -247,7 +247,7 @@ pub struct PlannedMemory {
     pub devices: usize,
     /// The program's [files in memory](crate::Spec::with_file) that the run may read, without those that are part of the program.
     pub files: usize,
-    /// The limit.
+    /// The most that the total may be: `max_memory` of the graph.
     pub limit: usize,
 }
 

@@ -91,9 +91,9 @@ pub struct Report {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct NodeReport {
-    /// Its name.
+    /// The node's key in the graph file.
     pub name: String,
-    /// Its kind.
+    /// The value of `kind:` in the graph file.
     pub kind: String,
     /// Its worker, as an index of [`Report::workers`].
     pub worker: usize,
@@ -215,7 +215,7 @@ pub struct DeadlineReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorkerReport {
-    /// Its name.
+    /// The name under which reports show the thread.
     pub name: String,
     /// The CPU it was to be pinned to; `None` if it is not pinned.
     pub cpu: Option<usize>,
@@ -255,13 +255,13 @@ pub struct TailReport {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct TailCauseReport {
-    /// The cause.
+    /// Where the messages spent more time than usual.
     pub cause: TailCause,
     /// The node where the time passed; `None` if nothing explains it.
     pub node: Option<String>,
     /// The node whose calls the messages waited for, if [`TailCause::Queued`]: perhaps the same.
     pub behind: Option<String>,
-    /// Messages.
+    /// How many slow messages have this cause.
     pub messages: u64,
     /// How much longer than the median they took, in all.
     pub excess: Duration,
@@ -301,7 +301,7 @@ impl HistogramReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FailureReport {
-    /// The node.
+    /// Name of the node whose call failed.
     pub node: String,
     /// The call: `call`, `next`, `infer`, `finish`, `drop`.
     pub call: &'static str,

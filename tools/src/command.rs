@@ -131,7 +131,7 @@ pub enum Verb {
     Schema,
     /// Print shell completions: `limen-run completions bash > /etc/bash_completion.d/limen-run`
     Completions {
-        /// The shell
+        /// Your shell
         #[arg(value_name = "SHELL")]
         shell: clap_complete::Shell,
     },

@@ -102,7 +102,7 @@ impl ReportPage {
         ReportPage { outline, history }
     }
 
-    /// Adds an event.
+    /// Adds what happened during the run to the page's list of events.
     pub fn add_event(&mut self, event: &Event) {
         self.history.happened(event);
     }

@@ -70,7 +70,7 @@ pub struct Binding {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stored {
-    /// Its name.
+    /// The tensor's name in the file.
     pub name: String,
     /// The type of its elements.
     pub dtype: String,

@@ -38,12 +38,10 @@ pub(crate) enum Value {
     Int(i128),
     /// Any other number.
     Float(f64),
-    /// Text.
     Text(String),
     /// A value substituted from outside the file (a variable, a parameter, the command line). It is read as a number, text or boolean,
     /// whichever is expected at its place.
     Substituted(Substituted),
-    /// A list.
     List(Vec<Tree>),
     /// A map, in the order of the file; keys are unique.
     Map(Vec<(Key, Tree)>),

@@ -40,7 +40,7 @@ impl Footprint {
         }
     }
 
-    /// Adds a value.
+    /// Adds the cache lines of a value, of a large one the first.
     pub(crate) fn add_value<T: ?Sized>(&mut self, value: &T) {
         self.add(value, size_of_val(value).min(MOST_OF_VALUE));
     }

@@ -161,7 +161,7 @@ pub(crate) struct Patience {
 pub(crate) enum Idle {
     /// Check again at once.
     Spin,
-    /// Sleep.
+    /// Sleep until the bell rings or the timeout passes.
     Sleep,
 }
 

@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 /// A Rust type that is a tensor's element. Sealed: there is one for each [`DType`]. `bytemuck::Pod`, because a
 /// buffer of bytes is read as a slice of it.
 pub trait Element: SealedElement + bytemuck::Pod + PartialOrd + Send + Sync + 'static {
-    /// Its dtype.
+    /// The [`DType`] that a port declares for this type.
     const DTYPE: DType;
 }
 
@@ -83,7 +83,7 @@ pub enum TensorError {
     /// A length above the bound of its dim.
     #[error("dim {dim} must be at most {bound}, got {length}")]
     TooLong {
-        /// The dim.
+        /// The index of the dim in the shape.
         dim: usize,
         /// The requested length.
         length: usize,
@@ -93,9 +93,9 @@ pub enum TensorError {
     /// A length set on a dim that is fixed.
     #[error("dim {dim} is fixed at {length}")]
     FixedDim {
-        /// The dim.
+        /// The index of the dim in the shape.
         dim: usize,
-        /// Its length.
+        /// The length that the port declares.
         length: usize,
     },
     /// Its elements are in the memory of a device, where the host cannot read or write them.
@@ -420,7 +420,7 @@ impl TensorMut {
         self.0.header()
     }
 
-    /// Sets the header.
+    /// Replaces the header; call it before the message is shared.
     #[inline(always)]
     pub(crate) fn set_header(&mut self, header: &Header) {
         // SAFETY: this is the only handle to the slot.

@@ -116,7 +116,7 @@ pub struct Ports {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Setting {
-    /// Its name.
+    /// The name that `Running::set` takes.
     pub name: String,
     /// The values it may have.
     pub range: RangeInclusive<f64>,

@@ -111,13 +111,13 @@ pub enum NodeErrorKind {
     /// An output with `when_full: fail` found its edge full.
     #[error("edge `{edge}` is full and its policy is `fail`")]
     EdgeFull {
-        /// The edge.
+        /// The edge, as `node/port -> node/port`.
         edge: String,
     },
     /// `set` of a name the node does not have.
     #[error("no setting `{name}`")]
     UnknownSetting {
-        /// The name.
+        /// The name that was asked for.
         name: String,
     },
     /// A call of the operating system failed, on a socket or a device.
@@ -182,7 +182,7 @@ pub enum BackendError {
     /// The model's results differ from the recorded ones.
     #[error("output `{output}` differs from what was recorded: {difference}")]
     Verify {
-        /// The output.
+        /// The name of the model's output.
         output: String,
         /// Where and by how much.
         difference: String,

@@ -415,7 +415,7 @@ impl Driven {
         self.running.path_stats()
     }
 
-    /// As [`Running::edge_stats`].
+    /// The counters of each edge so far, as [`Running::edge_stats`] returns them.
     pub fn edge_stats(&self) -> Vec<EdgeStats> {
         self.running.edge_stats()
     }

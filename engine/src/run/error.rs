@@ -10,7 +10,7 @@ pub enum RunError {
     /// A node could not be built; nothing has run.
     #[error("node `{node}` could not be built: {error}")]
     Build {
-        /// The node.
+        /// Name of the node.
         node: String,
         /// The node's error.
         error: String,

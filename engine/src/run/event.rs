@@ -30,7 +30,7 @@ pub struct Event {
 pub enum EventKind {
     /// A call of a node failed.
     Failed {
-        /// The node.
+        /// Name of the node.
         node: String,
         /// The call that failed: `call`, `next`, `infer`, `finish`, `drop`; `restart` if the node has used up its restarts.
         call: &'static str,
@@ -45,19 +45,19 @@ pub enum EventKind {
     },
     /// A failed node will be restarted.
     Restarting {
-        /// The node.
+        /// Name of the node.
         node: String,
         /// The backoff.
         after: Duration,
     },
     /// A failed node has been restarted.
     Restarted {
-        /// The node.
+        /// Name of the node.
         node: String,
     },
     /// A failed node is detached, and the rest of the graph continues (`on_error: detach`).
     Detached {
-        /// The node.
+        /// Name of the node.
         node: String,
     },
     /// An input has been silent for longer than its `expect_every`. Reported once per silence.
@@ -80,21 +80,21 @@ pub enum EventKind {
     },
     /// A turn of a node has taken longer than `watchdog` and has not ended.
     Hangs {
-        /// The node.
+        /// Name of the node.
         node: String,
         /// The `watchdog` of the graph.
         limit: Duration,
     },
     /// A model call in flight, which its worker does not wait for, has taken longer than `watchdog` and has not ended.
     Overdue {
-        /// The node.
+        /// Name of the node.
         node: String,
         /// The `watchdog` of the graph.
         limit: Duration,
     },
     /// A turn or call that took longer than `watchdog` has ended.
     Returned {
-        /// The node.
+        /// Name of the node.
         node: String,
         /// How long it took.
         took: Duration,
@@ -117,7 +117,7 @@ pub enum EventKind {
     /// A node itself lost a larger number of messages than `drops_above` allows for the calls that it had. Reported at most once a second
     /// per node and reason.
     LostInside {
-        /// The node.
+        /// Name of the node.
         node: String,
         /// Why they were lost: `malformed`, `too_large`, `overrun`, `unsent`.
         reason: String,
@@ -133,7 +133,7 @@ pub enum EventKind {
     /// Something was wrong with a larger number of a node's messages than `drops_above` allows for the calls that it had, and they are not
     /// lost: values are missing. Reported once, and again after a second without any.
     Incidents {
-        /// The node.
+        /// Name of the node.
         node: String,
         /// What was wrong: `missing`.
         what: String,
@@ -148,7 +148,7 @@ pub enum EventKind {
     },
     /// What cost a node messages is over: a disk is no longer full. Reported at most once a second per node and reason.
     Recovered {
-        /// The node.
+        /// Name of the node.
         node: String,
         /// Why messages were lost: `disk_full`.
         reason: String,
@@ -157,14 +157,14 @@ pub enum EventKind {
     },
     /// An attempt of a node to open its device, or to connect to its peer, has failed. Reported when the error is another than last time.
     NotConnected {
-        /// The node.
+        /// Name of the node.
         node: String,
         /// What failed, with the system's error, at most 256 bytes.
         why: String,
     },
     /// A node lost its device or peer. Reported at most once a second per node.
     Disconnected {
-        /// The node.
+        /// Name of the node.
         node: String,
         /// How many connections ended since the last check.
         count: u64,
@@ -173,12 +173,12 @@ pub enum EventKind {
     },
     /// A node has its device or a peer again.
     Reconnected {
-        /// The node.
+        /// Name of the node.
         node: String,
     },
     /// The clock that gives a source's messages their times was set back, and a new segment began. Reported at most once a second per node.
     SteppedBack {
-        /// The node.
+        /// Name of the node.
         node: String,
         /// How often since the last such event.
         count: u64,
@@ -202,7 +202,7 @@ pub enum EventKind {
     /// A join has had no set for a second, or three times as long as usual, because one of its inputs gets no messages while others do.
     /// Reported once until it has a set again.
     Starves {
-        /// The node.
+        /// Name of the node.
         node: String,
         /// The edge that it waits for, as `node/port -> node/port`.
         edge: String,
@@ -211,7 +211,7 @@ pub enum EventKind {
     },
     /// A join that starved has sets again.
     StarvingEnded {
-        /// The node.
+        /// Name of the node.
         node: String,
         /// How long it had had no set.
         after: Duration,

@@ -89,7 +89,7 @@ impl Stopper {
 pub struct IntervalReport {
     /// Its begin, from the start of the run.
     pub begin: Duration,
-    /// Its length.
+    /// The time from its begin to its end.
     pub length: Duration,
     /// The histogram, and what it measures.
     pub histogram: HistogramReport,

@@ -29,12 +29,12 @@ pub struct TraceSpan {
 pub enum SpanKind {
     /// A turn of a node in which something moved.
     Turn {
-        /// The node.
+        /// Index of the node.
         node: usize,
     },
     /// What the ledger recorded of a node: of [`Term::Compute`], a call. The end is exact to the time that a message took to be passed on.
     Term {
-        /// The node.
+        /// Index of the node.
         node: usize,
         /// What was recorded. [`Term::Batch`] is no time and is left out.
         term: Term,

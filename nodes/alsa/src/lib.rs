@@ -90,7 +90,7 @@ pub enum PcmChannels {
 /// What is asked of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// The channels.
+    /// How many channels, and whether others are accepted.
     pub channels: PcmChannels,
     /// Frames per second; `None` for 48000 or the nearest rate that the device has.
     pub rate: Option<u32>,

@@ -201,7 +201,7 @@ impl Mapping {
     }
 }
 
-/// A camera.
+/// An open camera that delivers frames of one format.
 pub struct Camera {
     /// Dropped before the file.
     buffers: Vec<Mapping>,

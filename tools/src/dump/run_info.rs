@@ -15,7 +15,7 @@ const MAX_BYTES: u64 = 4 << 20;
 /// The graph file of a run, as named in a dump.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GraphFile {
-    /// Its path.
+    /// The path as it was given on the command line.
     pub path: PathBuf,
     /// The 64-bit FNV-1a hash of its bytes; `None` if it could not be read.
     pub hash: Option<u64>,
@@ -42,7 +42,7 @@ pub struct RunInfo {
     pub graph: String,
     /// The id of the run.
     pub run: String,
-    /// Its file.
+    /// The path of the graph file.
     pub file: String,
     /// FNV-1a 64 of the file's bytes, hexadecimal.
     pub graph_fnv1a64: Option<String>,
@@ -75,7 +75,7 @@ pub struct RunInfo {
 /// A thread in `run.json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkerInfo {
-    /// Its name.
+    /// The name under which reports show the thread.
     pub name: String,
     /// The CPU it was pinned to by the plan; null for any.
     pub cpu_asked: Option<usize>,

@@ -75,7 +75,7 @@ pub struct MonitorNode {
     /// Its name and counters.
     #[serde(flatten)]
     pub stats: NodeStats,
-    /// Its kind.
+    /// The value of `kind:` in the graph file.
     pub kind: String,
     /// `source`, `transform`, `infer` or `sink`.
     pub role: String,
@@ -91,7 +91,7 @@ pub struct MonitorNode {
 #[serde(default)]
 #[non_exhaustive]
 pub struct MonitorWorker {
-    /// Its name.
+    /// The name under which reports show the thread.
     pub name: String,
     /// The CPU that it is pinned to.
     pub cpu: Option<usize>,

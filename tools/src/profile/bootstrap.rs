@@ -28,7 +28,7 @@ pub(super) const MOST_RUNS: usize = 100;
 pub enum Stat {
     /// The value below which this fraction of the values lies.
     Quantile(f64),
-    /// The mean.
+    /// The arithmetic mean of all values.
     Mean,
 }
 

@@ -26,7 +26,7 @@ fn row(line: &str) -> Option<(f64, f64, u64)> {
     (rest.is_empty() || rest.len() == 1 && rest[0].parse::<f64>().is_ok() || rest == ["Infinity"]).then_some(row)
 }
 
-/// Reads a text.
+/// Reads a percentile table of HdrHistogram or wrk2 into a profile.
 pub(super) fn read(text: &str, profile: &mut Profile, unit: Option<u64>) -> Result<(), Wrong> {
     // wrk2 prints milliseconds, and says so only in the table above.
     let is_wrk2 = text.lines().any(|line| line.trim().starts_with("Detailed Percentile spectrum"));

@@ -28,7 +28,7 @@ pub enum Error {
         call: &'static str,
         /// The number of the error.
         code: u32,
-        /// Its name.
+        /// The name of the error, such as `CUDA_ERROR_OUT_OF_MEMORY`.
         name: String,
         /// What the driver says of it.
         text: String,

@@ -38,7 +38,7 @@ pub type Cuda = Onnx<CudaRuntime>;
 /// An NVIDIA GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CudaDevice {
-    /// Its name.
+    /// The name that the driver reports, for `--gpu`.
     pub name: String,
     /// Its compute capability, memory and driver.
     pub about: String,

@@ -69,7 +69,6 @@ impl Count {
 /// The direction of a copy.
 trait Direction: 'static {}
 
-/// To a device.
 #[derive(Debug)]
 struct ToDevice;
 impl Direction for ToDevice {}

@@ -107,7 +107,7 @@ impl KernelConfig {
 pub enum KernelArgument {
     /// A pointer to the elements of a port.
     Port(String),
-    /// A number.
+    /// A number that is passed by value.
     Number(ArgumentNumber),
 }
 
@@ -183,7 +183,7 @@ fn close() -> f64 {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a number, or an expression of whole ones such as `ceil_div(h * w, 64)`")]
 pub enum KernelNumber {
-    /// A number.
+    /// A number that is written out.
     Number(f64),
     /// A whole number, computed.
     Computed(Expression),

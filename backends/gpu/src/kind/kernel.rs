@@ -16,7 +16,7 @@ use limen_infer::BackendOptions;
 use limen_infer::internal::refuse_remote;
 use limen_infer::{Case, Tolerance};
 
-/// The kind `kernel`.
+/// Registers kernels of the user's own on a device, as `kind: kernel`.
 #[derive(Debug)]
 pub struct KernelKind;
 

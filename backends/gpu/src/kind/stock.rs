@@ -33,7 +33,7 @@ struct On<A, N>(PhantomData<fn() -> (A, N)>);
 
 /// What a kind computes.
 trait Lowered: Node {
-    /// As [`OnDevice::TAKES_ROWS`].
+    /// Whether the program also runs on messages of rows, as [`OnDevice::TAKES_ROWS`] says to the planner.
     const TAKES_ROWS: bool = false;
 
     /// Returns its program for messages of a shape, which has the greatest length of each dim.

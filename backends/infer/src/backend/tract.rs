@@ -70,7 +70,7 @@ impl Given {
         Given { shape: input.shape(batch), constant: input.constant.clone(), elem: input.elem }
     }
 
-    /// Its shape.
+    /// The length of each dim, with the batch.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }

@@ -13,7 +13,7 @@ use limen::message::{DType, Device};
 use limen::node::{Connected, Extensions, PlanErrors, Planning};
 use std::sync::Arc;
 
-/// The kind `infer`.
+/// Runs ONNX models in a graph, as `kind: infer`.
 #[derive(Debug)]
 pub struct InferKind;
 

@@ -162,7 +162,7 @@ fn scales<'a>(node: &wire::Node, constant: impl Fn(&str) -> Option<&'a wire::Ten
     Some(scales).filter(|scales| !scales.is_empty())
 }
 
-/// A weight.
+/// A tensor that is stored in the model's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weight {
     /// Its name in the model.

@@ -31,7 +31,7 @@ pub struct Outline {
     pub ops: Vec<Op>,
     /// The length of the longest chain of operators.
     pub depth: usize,
-    /// Weights.
+    /// The tensors that are stored in the file.
     pub weights: Vec<Weight>,
     /// The version of the standard ONNX operator set.
     pub opset: i64,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub enum ConstantConfig {
     /// Taken as 1 or 0.
     Flag(bool),
-    /// A number.
+    /// The value of every element.
     Number(f64),
     /// The value of a variable or parameter, which may be a number.
     Text(String),

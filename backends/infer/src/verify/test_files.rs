@@ -15,7 +15,7 @@ pub(crate) fn f32s(shape: &str, data: &[f32]) -> Vec<u8> {
     npy("'<f4'", "False", shape, bytemuck::cast_slice(data))
 }
 
-/// Writes an `.npz`.
+/// Writes arrays, each as its name and its `.npy` bytes, to one archive.
 pub(crate) fn write_npz(path: &Path, arrays: &[(&str, Vec<u8>)]) {
     let mut npz = zip::ZipWriter::new(std::fs::File::create(path).unwrap());
     for (name, bytes) in arrays {

@@ -42,7 +42,7 @@ impl CallFailure {
         &self.0.text
     }
 
-    /// As [`CallFailure::text`].
+    /// Takes the error text out, without the call's name.
     pub(crate) fn into_text(self) -> String {
         self.0.text
     }

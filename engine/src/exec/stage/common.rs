@@ -85,7 +85,6 @@ pub(crate) struct Common {
     pub(crate) blocked: Option<Hist>,
     /// How far apart in time joined messages originated.
     pub(crate) skew: Option<Hist>,
-    /// Injected faults.
     pub(crate) fault: Option<Box<InjectedFaults>>,
     /// Inputs with an `expect_every` limit.
     pub(crate) live: Vec<Liveness>,

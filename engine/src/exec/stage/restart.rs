@@ -76,7 +76,7 @@ pub(crate) struct Blueprint {
     pub(crate) wall_offset: u64,
 }
 
-/// Rebuilds a node.
+/// Builds a node again after a failure, with its first config.
 pub(crate) type Rebuild<N> = Box<dyn FnMut() -> Result<N, NodeError>>;
 
 /// Builds a node; compiled once for the first time and the later ones.

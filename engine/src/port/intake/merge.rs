@@ -23,7 +23,7 @@ pub struct OneOf<T>(PhantomData<T>);
 pub struct Picked<T: Payload> {
     /// The input, in the order of the node's ports.
     pub input: usize,
-    /// The message.
+    /// What arrived through that input.
     pub message: Message<T>,
 }
 

@@ -19,7 +19,7 @@ pub enum Checksum {
     Plain(Algorithm),
     /// In another byte order.
     Ordered {
-        /// The algorithm.
+        /// How the checksum is computed.
         of: Algorithm,
         /// The byte order.
         endian: Endian,

@@ -184,7 +184,7 @@ impl Reader {
     }
 }
 
-/// The node.
+/// Runs `kind: decode`; [`DecodeConfig`] says what it does.
 #[derive(Debug)]
 pub struct Decode {
     reader: Reader,

@@ -139,7 +139,7 @@ impl Writer {
     }
 }
 
-/// The node.
+/// Runs `kind: encode`; [`EncodeConfig`] says what it does.
 #[derive(Debug)]
 pub struct Encode {
     writer: Writer,

@@ -78,7 +78,7 @@ impl Field {
 /// A port of a node, with the numbers of one or several fields.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldPort {
-    /// Its name.
+    /// The port's name in the graph file.
     pub name: String,
     /// The type of its elements.
     pub dtype: DType,

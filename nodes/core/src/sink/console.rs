@@ -36,7 +36,7 @@ fn one() -> u64 {
     1
 }
 
-/// The node.
+/// Runs `kind: console`; [`ConsoleConfig`] says what it does.
 #[derive(Debug)]
 pub struct Console {
     /// The name of each input, and whether it is text.

@@ -34,7 +34,7 @@ pub struct CsvSinkConfig {
     pub on_full: OnFull,
 }
 
-/// The node.
+/// Runs `kind: csv`; [`CsvSinkConfig`] says what it does.
 #[derive(Debug)]
 pub struct CsvSink {
     file: OutputFile,

@@ -27,7 +27,7 @@ pub struct FileSinkConfig {
     pub framing: Framing,
 }
 
-/// The node.
+/// Runs `kind: file`; [`FileSinkConfig`] says what it does.
 #[derive(Debug)]
 pub struct FileSink {
     file: OutputFile,

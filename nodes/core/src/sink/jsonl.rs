@@ -26,7 +26,7 @@ pub struct JsonlConfig {
     pub on_full: OnFull,
 }
 
-/// The node.
+/// Runs `kind: jsonl`; [`JsonlConfig`] says what it does.
 #[derive(Debug)]
 pub struct Jsonl {
     file: OutputFile,

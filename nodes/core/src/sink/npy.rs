@@ -29,7 +29,7 @@ fn header(descriptor: &str, items: u64, shape: &[usize]) -> Vec<u8> {
     limen_npy::header(descriptor, std::iter::once(items).chain(shape.iter().map(|length| *length as u64)))
 }
 
-/// The node.
+/// Runs `kind: npy`; [`NpySinkConfig`] says what it does.
 #[derive(Debug)]
 pub struct NpySink {
     file: OutputFile,

@@ -9,7 +9,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct NullConfig {}
 
-/// The node.
+/// Runs `kind: null`; [`NullConfig`] says what it does.
 #[derive(Debug, Default)]
 pub struct Null {
     messages: u64,

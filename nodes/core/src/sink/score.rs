@@ -38,7 +38,7 @@ pub enum Task {
     Boxes,
 }
 
-/// The node.
+/// Runs `kind: score`; [`ScoreConfig`] says what it does.
 #[derive(Debug)]
 pub struct Score {
     task: Task,

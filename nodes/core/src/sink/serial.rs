@@ -30,7 +30,7 @@ pub struct SerialSinkConfig {
     pub framing: Framing,
 }
 
-/// The node.
+/// Runs `kind: serial`; [`SerialSinkConfig`] says what it does.
 #[derive(Debug)]
 pub struct SerialSink {
     port: SerialPort,

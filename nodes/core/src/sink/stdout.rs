@@ -26,7 +26,7 @@ pub struct StdoutConfig {
     pub framing: Framing,
 }
 
-/// The node.
+/// Runs `kind: stdout`; [`StdoutConfig`] says what it does.
 #[derive(Debug)]
 pub struct Stdout {
     framing: Framing,

@@ -52,7 +52,7 @@ impl TcpSinkConfig {
     }
 }
 
-/// The node.
+/// Runs `kind: tcp`; [`TcpSinkConfig`] says what it does.
 #[derive(Debug)]
 pub struct TcpSink {
     links: Links,

@@ -24,7 +24,7 @@ pub struct UdpSinkConfig {
     pub to: Address,
 }
 
-/// The node.
+/// Runs `kind: udp`; [`UdpSinkConfig`] says what it does.
 #[derive(Debug)]
 pub struct UdpSink {
     socket: UdpSocket,

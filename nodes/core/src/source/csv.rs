@@ -65,7 +65,7 @@ fn max_bytes() -> Bytes {
     Bytes(1 << 20)
 }
 
-/// The node.
+/// Runs `kind: csv`; [`CsvSourceConfig`] says what it does.
 #[derive(Debug)]
 pub struct CsvSource {
     table: CsvTable,

@@ -45,7 +45,7 @@ fn one() -> u32 {
     1
 }
 
-/// The node.
+/// Runs `kind: file`; [`FileSourceConfig`] says what it does.
 #[derive(Debug)]
 pub struct FileSource {
     /// The path as the config has it, for messages.

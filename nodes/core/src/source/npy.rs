@@ -113,7 +113,7 @@ fn open(
     Ok((path, file, header))
 }
 
-/// The node.
+/// Runs `kind: npy`; [`NpySourceConfig`] says what it does.
 #[derive(Debug)]
 pub struct NpySource {
     path: PathBuf,

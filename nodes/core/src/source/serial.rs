@@ -41,7 +41,7 @@ pub struct SerialSourceConfig {
     pub on_close: OnClose,
 }
 
-/// The node.
+/// Runs `kind: serial`; [`SerialSourceConfig`] says what it does.
 #[derive(Debug)]
 pub struct SerialSource {
     port: SerialPort,

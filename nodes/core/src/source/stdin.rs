@@ -32,7 +32,7 @@ pub struct StdinConfig {
     pub content: Option<limen::message::Content>,
 }
 
-/// The node.
+/// Runs `kind: stdin`; [`StdinConfig`] says what it does.
 #[derive(Debug)]
 pub struct Stdin {
     input: Watched<Input>,

@@ -136,7 +136,7 @@ impl SyntheticConfig {
     }
 }
 
-/// The node.
+/// Runs `kind: synthetic`; [`SyntheticConfig`] says what it does.
 #[derive(Debug)]
 pub struct Synthetic {
     draw: PatternDraw,

@@ -52,7 +52,7 @@ impl TcpSourceConfig {
     }
 }
 
-/// The node.
+/// Runs `kind: tcp`; [`TcpSourceConfig`] says what it does.
 #[derive(Debug)]
 pub struct TcpSource {
     links: Links,

@@ -19,7 +19,7 @@ pub struct TimerConfig {
     pub count: Option<u64>,
 }
 
-/// The node.
+/// Runs `kind: timer`; [`TimerConfig`] says what it does.
 #[derive(Debug)]
 pub struct Timer {
     pace: Pace,

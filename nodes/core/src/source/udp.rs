@@ -39,7 +39,7 @@ fn bytes() -> limen::message::Content {
     limen::message::Content::Bytes
 }
 
-/// The node.
+/// Runs `kind: udp`; [`UdpSourceConfig`] says what it does.
 #[derive(Debug)]
 pub struct UdpSource {
     socket: Watched<UdpSocket>,

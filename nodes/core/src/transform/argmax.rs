@@ -13,7 +13,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct ArgmaxConfig {}
 
-/// The node.
+/// Runs `kind: argmax`; [`ArgmaxConfig`] says what it does.
 #[derive(Debug)]
 pub struct Argmax;
 

@@ -26,7 +26,7 @@ pub struct CastConfig {
     pub offset: Option<f64>,
 }
 
-/// The node.
+/// Runs `kind: cast`; [`CastConfig`] says what it does.
 #[derive(Debug)]
 pub struct Cast {
     /// Scale and offset, if the config has either of them.

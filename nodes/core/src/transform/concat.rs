@@ -22,7 +22,7 @@ pub struct ConcatConfig {
     pub dim: i64,
 }
 
-/// The node.
+/// Runs `kind: concat`; [`ConcatConfig`] says what it does.
 #[derive(Debug)]
 pub struct Concat {
     dim: usize,

@@ -116,7 +116,7 @@ fn nearest(vector: &[f32], references: &[f32]) -> Option<(usize, f32)> {
     best
 }
 
-/// The node.
+/// Runs `kind: cosine`; [`CosineConfig`] says what it does.
 #[derive(Debug)]
 pub struct Cosine {
     /// Without references, two inputs are compared.

@@ -16,7 +16,7 @@ pub struct DebounceConfig {
     pub quiet: Span,
 }
 
-/// The node.
+/// Runs `kind: debounce`; [`DebounceConfig`] says what it does.
 #[derive(Debug)]
 pub struct Debounce {
     quiet: u64,

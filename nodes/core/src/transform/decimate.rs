@@ -15,7 +15,7 @@ pub struct DecimateConfig {
     pub keep_every: u64,
 }
 
-/// The node.
+/// Runs `kind: decimate`; [`DecimateConfig`] says what it does.
 #[derive(Debug)]
 pub struct Decimate {
     keep_every: u64,

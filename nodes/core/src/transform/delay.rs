@@ -26,7 +26,7 @@ fn sixty_four() -> usize {
     64
 }
 
-/// The node.
+/// Runs `kind: delay`; [`DelayConfig`] says what it does.
 #[derive(Debug)]
 pub struct Delay {
     by: u64,

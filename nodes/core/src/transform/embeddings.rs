@@ -41,7 +41,7 @@ pub enum Pooling {
     Max,
 }
 
-/// The node.
+/// Runs `kind: embeddings`; [`EmbeddingsConfig`] says what it does.
 #[derive(Debug)]
 pub struct Embeddings {
     pool: Pooling,

@@ -20,7 +20,7 @@ fn yes() -> bool {
     true
 }
 
-/// The node.
+/// Runs `kind: gate`; [`GateConfig`] says what it does.
 #[derive(Debug)]
 pub struct GateNode {
     open: bool,

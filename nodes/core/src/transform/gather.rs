@@ -48,7 +48,7 @@ pub enum MissingParts {
     Drop,
 }
 
-/// The node.
+/// Runs `kind: gather`; [`GatherConfig`] says what it does.
 #[derive(Debug)]
 pub struct Gather {
     /// Bytes of the longest part, with the line end of a text.

@@ -44,7 +44,7 @@ pub struct MapConfig {
     pub constants: BTreeMap<String, FormulaConstant>,
 }
 
-/// An output.
+/// What an output of `map` computes.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(untagged, deny_unknown_fields, expecting = "expected a formula, or `{ formula: …, dtype: …, unit: … }`")]
 pub enum MapOutput {
@@ -52,7 +52,7 @@ pub enum MapOutput {
     Formula(String),
     /// A formula, and the type or the unit of its elements.
     Typed {
-        /// The formula.
+        /// The formula, over the names of the inputs.
         formula: String,
         /// The type; by default `u8` if it is true or false, `f64` if it reads `f64`, `i32` or `u32`, and `f32` otherwise.
         dtype: Option<DType>,
@@ -189,7 +189,7 @@ struct PlannedFormula {
     reads: Vec<usize>,
 }
 
-/// The node.
+/// Runs `kind: map`; [`MapConfig`] says what it does.
 #[derive(Debug)]
 pub struct Map {
     outputs: Vec<PlannedFormula>,

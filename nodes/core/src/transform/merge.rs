@@ -15,7 +15,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct MergeConfig {}
 
-/// The node.
+/// Runs `kind: merge`; [`MergeConfig`] says what it does.
 #[derive(Debug)]
 pub struct MergeNode;
 

@@ -21,7 +21,7 @@ pub struct NormalizeConfig {
     pub layout: Option<Layout>,
 }
 
-/// The node.
+/// Runs `kind: normalize`; [`NormalizeConfig`] says what it does.
 #[derive(Debug)]
 pub struct Normalize {
     /// Mean and inverse standard deviation of each channel; a single entry applies to all.

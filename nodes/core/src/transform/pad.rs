@@ -77,7 +77,7 @@ impl fmt::Display for FillValue {
     }
 }
 
-/// The node.
+/// Runs `kind: pad`; [`PadConfig`] says what it does.
 #[derive(Debug)]
 pub struct Pad {
     before: [usize; MAX_RANK],

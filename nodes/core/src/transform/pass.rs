@@ -10,7 +10,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct PassConfig {}
 
-/// The node.
+/// Runs `kind: pass`; [`PassConfig`] says what it does.
 #[derive(Debug)]
 pub struct Pass;
 

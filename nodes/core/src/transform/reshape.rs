@@ -17,7 +17,7 @@ pub struct ReshapeConfig {
     pub shape: Vec<i64>,
 }
 
-/// The node.
+/// Runs `kind: reshape`; [`ReshapeConfig`] says what it does.
 #[derive(Debug)]
 pub struct Reshape {
     /// The lengths; `None` for the one that the others leave.

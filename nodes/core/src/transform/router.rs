@@ -32,7 +32,7 @@ pub struct Route {
     pub when: String,
 }
 
-/// The node.
+/// Runs `kind: router`; [`RouterConfig`] says what it does.
 #[derive(Debug)]
 pub struct Router {
     routes: Vec<Condition>,

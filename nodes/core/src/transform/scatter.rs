@@ -19,7 +19,7 @@ pub struct ScatterConfig {
     pub empty: Empty,
 }
 
-/// The node.
+/// Runs `kind: scatter`; [`ScatterConfig`] says what it does.
 #[derive(Debug)]
 pub struct Scatter {
     empty: Empty,

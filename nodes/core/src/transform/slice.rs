@@ -30,7 +30,7 @@ pub struct SliceConfig {
     pub index: Option<i64>,
 }
 
-/// The node.
+/// Runs `kind: slice`; [`SliceConfig`] says what it does.
 #[derive(Debug)]
 pub struct SliceNode {
     dim: usize,

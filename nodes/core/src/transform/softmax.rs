@@ -11,7 +11,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct SoftmaxConfig {}
 
-/// The node.
+/// Runs `kind: softmax`; [`SoftmaxConfig`] says what it does.
 #[derive(Debug)]
 pub struct Softmax;
 

@@ -22,7 +22,7 @@ pub struct StackConfig {
     pub dim: i64,
 }
 
-/// The node.
+/// Runs `kind: stack`; [`StackConfig`] says what it does.
 #[derive(Debug)]
 pub struct Stack {
     dim: usize,

@@ -15,7 +15,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct SynchronizeConfig {}
 
-/// The node.
+/// Runs `kind: synchronize`; [`SynchronizeConfig`] says what it does.
 #[derive(Debug)]
 pub struct Synchronize;
 

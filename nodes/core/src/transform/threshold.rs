@@ -19,7 +19,7 @@ pub struct ThresholdConfig {
     pub release: Option<f32>,
 }
 
-/// The node.
+/// Runs `kind: threshold`; [`ThresholdConfig`] says what it does.
 #[derive(Debug)]
 pub struct Threshold {
     at: f32,

@@ -22,7 +22,7 @@ pub struct ThrottleConfig {
 const SLOWEST: f64 = 1e-3;
 const FASTEST: f64 = 1e9;
 
-/// The node.
+/// Runs `kind: throttle`; [`ThrottleConfig`] says what it does.
 #[derive(Debug)]
 pub struct Throttle {
     period: u64,

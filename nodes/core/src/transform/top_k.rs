@@ -16,7 +16,7 @@ pub struct TopKConfig {
     pub k: usize,
 }
 
-/// The node.
+/// Runs `kind: top_k`; [`TopKConfig`] says what it does.
 #[derive(Debug)]
 pub struct TopK {
     k: usize,

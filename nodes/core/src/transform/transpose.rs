@@ -17,7 +17,7 @@ pub struct TransposeConfig {
     pub order: Vec<usize>,
 }
 
-/// The node.
+/// Runs `kind: transpose`; [`TransposeConfig`] says what it does.
 #[derive(Debug)]
 pub struct Transpose {
     order: Vec<usize>,

@@ -38,7 +38,7 @@ pub enum WindowTail {
     Drop,
 }
 
-/// The node.
+/// Runs `kind: window`; [`WindowConfig`] says what it does.
 #[derive(Debug)]
 pub struct WindowNode {
     length: usize,

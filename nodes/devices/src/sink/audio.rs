@@ -52,7 +52,7 @@ const AGAIN: (u64, u64) = (1_000_000, 20_000_000);
 /// How often a call begins to write again after an underrun.
 const TRIES: usize = 3;
 
-/// The node.
+/// Runs `kind: audio`; [`AudioSinkConfig`] says what it does.
 #[derive(Debug)]
 pub struct AudioSink {
     config: AudioSinkConfig,

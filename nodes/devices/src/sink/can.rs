@@ -38,7 +38,7 @@ const AGAIN: u64 = 1_000_000;
 /// The most reports of the controller that are read before a frame is sent.
 const REPORTS: usize = 64;
 
-/// The node.
+/// Runs `kind: can`; [`CanSinkConfig`] says what it does.
 #[derive(Debug)]
 pub struct CanSink {
     socket: Removable<OwnedFd>,

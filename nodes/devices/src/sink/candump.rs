@@ -31,7 +31,7 @@ fn interface() -> String {
     "can0".into()
 }
 
-/// The node.
+/// Runs `kind: candump`; [`CandumpSinkConfig`] says what it does.
 #[derive(Debug)]
 pub struct CandumpSink {
     file: OutputFile,

@@ -124,7 +124,7 @@ struct AudioCounts {
     stalls: u64,
 }
 
-/// The node.
+/// Runs `kind: audio`; [`AudioSourceConfig`] says what it does.
 #[derive(Debug)]
 pub struct AudioSource {
     config: AudioSourceConfig,

@@ -57,7 +57,7 @@ fn receive_buffer() -> Bytes {
     Bytes(1 << 20)
 }
 
-/// The node.
+/// Runs `kind: can`; [`CanSourceConfig`] says what it does.
 #[derive(Debug)]
 pub struct CanSource {
     config: CanSourceConfig,

@@ -69,7 +69,7 @@ struct FrameAhead {
     length: usize,
 }
 
-/// The node.
+/// Runs `kind: candump`; [`CandumpSourceConfig`] says what it does.
 #[derive(Debug)]
 pub struct CandumpSource {
     config: CandumpSourceConfig,

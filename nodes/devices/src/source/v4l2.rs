@@ -290,7 +290,7 @@ struct CameraCounts {
     stalls: u64,
 }
 
-/// The node.
+/// Runs `kind: v4l2`; [`V4l2Config`] says what it does.
 #[derive(Debug)]
 pub struct V4l2 {
     config: V4l2Config,

@@ -38,7 +38,7 @@ pub struct Schema {
 /// A channel of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Channel {
-    /// The topic.
+    /// The name of the topic, such as `/camera/image`.
     pub topic: String,
     /// The number of its schema; 0 if it has none.
     pub schema: u16,

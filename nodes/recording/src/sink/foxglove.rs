@@ -125,7 +125,7 @@ struct Figures {
     message: Value,
 }
 
-/// The node.
+/// Runs `kind: foxglove`; [`FoxgloveConfig`] says what it does.
 #[derive(Debug)]
 pub struct Foxglove {
     server: Server<Subscriptions>,
@@ -296,7 +296,7 @@ struct Subscription {
     channel_id: u64,
 }
 
-/// Answers a client.
+/// Handles one text message of a client: it subscribes to channels or unsubscribes.
 fn answer(client: &mut Client<Subscriptions>, text: &str, channels: u64) {
     match serde_json::from_str(text) {
         Ok(ClientRequest::Subscribe { subscriptions }) => {

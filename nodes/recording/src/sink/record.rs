@@ -69,7 +69,7 @@ const MAX_MESSAGE: usize = MAX_RECORD - (4 << 20);
 /// The smallest file that is followed by another.
 const SMALLEST_FILE: u64 = 1 << 20;
 
-/// The node.
+/// Runs `kind: record`; [`RecordConfig`] says what it does.
 #[derive(Debug)]
 pub struct RecordNode {
     writer: RecordingWriter,

@@ -120,7 +120,7 @@ struct Lost {
     gaps: u64,
 }
 
-/// The node.
+/// Runs `kind: replay`; [`ReplayConfig`] says what it does.
 #[derive(Debug)]
 pub struct Replay {
     config: ReplayConfig,

@@ -53,7 +53,7 @@ impl Seek for SharedFile {
     }
 }
 
-/// The node.
+/// Runs `kind: wav`; [`WavSinkConfig`] says what it does.
 pub struct WavSink {
     // Dropped before the file, whose header it completes.
     writer: WavWriter<SharedFile>,

@@ -72,7 +72,7 @@ fn one() -> u32 {
 /// Most frames of a message, and most frames of context.
 const MAX_FRAMES: usize = 1 << 20;
 
-/// The node.
+/// Runs `kind: wav`; [`WavSourceConfig`] says what it does.
 #[derive(Debug)]
 pub struct WavSource {
     sound: Sound,

@@ -79,7 +79,7 @@ impl FirConfig {
     }
 }
 
-/// The node.
+/// Runs `kind: fir`; [`FirConfig`] says what it does.
 #[derive(Debug)]
 pub struct Fir {
     /// The weight of the oldest sample first.

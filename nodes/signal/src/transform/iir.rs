@@ -49,7 +49,6 @@ pub enum Start {
     First,
 }
 
-/// The most sections.
 const MOST_SECTIONS: usize = 64;
 const MOST_ORDER: usize = 12;
 
@@ -99,7 +98,7 @@ impl IirConfig {
     }
 }
 
-/// The node.
+/// Runs `kind: iir`; [`IirConfig`] says what it does.
 #[derive(Debug)]
 pub struct Iir {
     sections: Vec<Section>,

@@ -117,7 +117,7 @@ impl LogMelConfig {
     }
 }
 
-/// The node.
+/// Runs `kind: log_mel`; [`LogMelConfig`] says what it does.
 #[derive(Debug)]
 pub struct LogMel {
     spectrum: Spectrum,

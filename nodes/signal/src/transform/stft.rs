@@ -47,7 +47,7 @@ impl StftConfig {
     }
 }
 
-/// The node.
+/// Runs `kind: stft`; [`StftConfig`] says what it does.
 #[derive(Debug)]
 pub struct Stft {
     spectrum: Spectrum,

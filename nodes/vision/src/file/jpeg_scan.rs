@@ -235,7 +235,6 @@ struct Scan<'a> {
     band: Band,
 }
 
-/// A Huffman table.
 #[derive(Debug)]
 struct HuffmanTable {
     /// The length and the symbol of each code of up to 8 bits, by the 8 bits that begin with it; of length 0 without one.

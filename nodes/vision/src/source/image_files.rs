@@ -72,7 +72,7 @@ impl LabelSource {
     }
 }
 
-/// The node.
+/// Runs `kind: image_files`; [`ImageFilesConfig`] says what it does.
 #[derive(Debug)]
 pub struct ImageFiles {
     files: Vec<MatchedFile>,

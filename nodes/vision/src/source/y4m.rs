@@ -243,7 +243,7 @@ enum Input {
     Standard(Watched<Stdin>),
 }
 
-/// The node.
+/// Runs `kind: y4m`; [`Y4mConfig`] says what it does.
 #[derive(Debug)]
 pub struct Y4m {
     name: String,

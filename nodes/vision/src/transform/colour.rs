@@ -26,7 +26,7 @@ fn rgb() -> Colour {
     Colour::Rgb
 }
 
-/// The node.
+/// Runs `kind: colour`; [`ConvertConfig`] says what it does.
 #[derive(Debug)]
 pub struct Convert(ConvertConfig);
 

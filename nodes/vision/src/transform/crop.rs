@@ -36,7 +36,7 @@ impl CropConfig {
     }
 }
 
-/// The node.
+/// Runs `kind: crop`; [`CropConfig`] says what it does.
 #[derive(Debug)]
 pub struct Crop(CropConfig);
 

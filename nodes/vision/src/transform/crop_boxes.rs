@@ -109,7 +109,7 @@ fn size_of_quad(row: quads::QuadRow, [h, w]: [usize; 2]) -> Option<[usize; 2]> {
     (is_finite && (1..=h.saturating_mul(w).saturating_mul(MOST_IMAGES)).contains(&pixels)).then_some(size)
 }
 
-/// The node.
+/// Runs `kind: crop_boxes`; [`CropBoxesConfig`] says what it does.
 #[derive(Debug)]
 pub struct CropBoxes {
     frame: FrameBuffer,

@@ -43,7 +43,7 @@ pub enum BoxForm {
     Ltrb,
 }
 
-/// The node.
+/// Runs `kind: decode_boxes`; [`DecodeBoxesConfig`] says what it does.
 #[derive(Debug)]
 pub struct DecodeBoxes {
     grid: CellGrid,

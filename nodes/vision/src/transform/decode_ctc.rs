@@ -111,7 +111,7 @@ fn greatest(scores: &[f32]) -> Option<(usize, f32)> {
     numbers.reduce(|best, next| if next.1 > best.1 { next } else { best })
 }
 
-/// The node.
+/// Runs `kind: decode_ctc`; [`DecodeCtcConfig`] says what it does.
 #[derive(Debug)]
 pub struct DecodeCtc {
     alphabet: Alphabet,

@@ -98,7 +98,7 @@ fn sort_lines(found: &mut [FoundBox]) {
     }
 }
 
-/// The node.
+/// Runs `kind: decode_db`; [`DecodeDbConfig`] says what it does.
 #[derive(Debug)]
 pub struct DecodeDb {
     config: DecodeDbConfig,

@@ -30,7 +30,7 @@ fn channels() -> usize {
     3
 }
 
-/// The node.
+/// Runs `kind: decode_image`; [`DecodeImageConfig`] says what it does.
 #[derive(Debug)]
 pub struct DecodeImage {
     size: (usize, usize),

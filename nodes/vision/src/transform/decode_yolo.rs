@@ -84,7 +84,7 @@ impl BufferLengths {
     }
 }
 
-/// The node.
+/// Runs `kind: decode_yolo`; [`DecodeYoloConfig`] says what it does.
 #[derive(Debug)]
 pub struct DecodeYolo {
     layout: YoloLayout,

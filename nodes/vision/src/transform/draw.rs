@@ -164,7 +164,7 @@ fn corners([left, top, right, bottom, ..]: &BoxRow, canvas: &Canvas<'_>, line: u
     Some([place(*left, w)?, place(*top, h)?, place(*right, w)?, place(*bottom, h)?])
 }
 
-/// The node.
+/// Runs `kind: draw`; [`DrawConfig`] says what it does.
 #[derive(Debug)]
 pub struct Draw {
     config: DrawConfig,

@@ -37,7 +37,7 @@ pub enum ImageFormat {
 /// What a file may have beyond its pixels.
 const HEADERS: usize = 64 << 10;
 
-/// The node.
+/// Runs `kind: encode_image`; [`EncodeImageConfig`] says what it does.
 #[derive(Debug)]
 pub struct EncodeImage {
     format: ImageFormat,

@@ -142,7 +142,7 @@ fn filled(image: [usize; 2], frame: [usize; 2], at: Alignment) -> Result<ImagePl
     Ok(place)
 }
 
-/// The node.
+/// Runs `kind: letterbox`; [`LetterboxConfig`] says what it does.
 #[derive(Debug)]
 pub struct Letterbox {
     frame: FrameBuffer,

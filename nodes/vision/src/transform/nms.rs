@@ -35,7 +35,7 @@ fn most() -> usize {
     MAX_BOXES
 }
 
-/// The node.
+/// Runs `kind: nms`; [`NmsConfig`] says what it does.
 #[derive(Debug)]
 pub struct Nms {
     rule: Rule,

@@ -27,7 +27,7 @@ pub struct ResizeConfig {
     pub filter: ResizeFilter,
 }
 
-/// The node.
+/// Runs `kind: resize`; [`ResizeConfig`] says what it does.
 #[derive(Debug)]
 pub struct Resize {
     resizer: Resizer,

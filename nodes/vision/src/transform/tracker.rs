@@ -157,7 +157,7 @@ impl Track {
     }
 }
 
-/// The node.
+/// Runs `kind: tracker`; [`TrackerConfig`] says what it does.
 #[derive(Debug)]
 pub struct Tracker {
     config: TrackerConfig,

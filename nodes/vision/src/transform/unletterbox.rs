@@ -19,7 +19,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct UnletterboxConfig {}
 
-/// The node.
+/// Runs `kind: unletterbox`; [`UnletterboxConfig`] says what it does.
 #[derive(Debug)]
 pub struct Unletterbox {
     quads: bool,

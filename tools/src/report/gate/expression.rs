@@ -89,14 +89,14 @@ pub enum GateError {
     },
     /// A figure without a unit is compared with a time.
     TimeForNumber {
-        /// The figure.
+        /// The figure, as written in the expression.
         figure: String,
     },
     /// A number compared with a time.
     NumberForTime {
-        /// The figure.
+        /// The figure, as written in the expression.
         figure: String,
-        /// The number.
+        /// The number, as written in the expression.
         number: String,
     },
     /// `name(..)` where `name` is not a statistic.

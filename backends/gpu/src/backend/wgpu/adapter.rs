@@ -11,7 +11,7 @@ use wgpu::{Adapter, AdapterInfo, DeviceType};
 /// A GPU, or a driver that computes on the CPU, that the backend `wgpu` may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuAdapter {
-    /// Its name.
+    /// The name that the driver reports, for `--gpu`.
     pub name: String,
     /// Whether it computes on the CPU; it is then taken only with [`allow_software`](limen_infer::BackendOptions::allow_software).
     pub is_software: bool,

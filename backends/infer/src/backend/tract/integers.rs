@@ -35,7 +35,6 @@ pub(super) fn cast(ctx: &ParsingContext<'_>, node: &NodeProto) -> OperatorResult
     }
 }
 
-/// `Cast` to `int64`.
 #[derive(Clone, Debug)]
 struct CastToInt64;
 

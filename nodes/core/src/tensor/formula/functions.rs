@@ -68,7 +68,7 @@ pub(super) const NEGATED: Unary = one!(|a| -a);
 pub(super) const NOT: Unary = one!(|a| truth(a == 0.0));
 pub(super) const POWER: Binary = two!(f64::powf);
 
-/// A function.
+/// A function that formulas may call, by the number of its arguments.
 #[derive(Clone, Copy)]
 pub(super) enum FormulaFunction {
     /// Of one number, and what it gives.
