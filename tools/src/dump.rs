@@ -12,7 +12,7 @@ use crate::report::summary::Summary;
 use hgrm::percentile_text;
 use hlog::{Log, clean, write_hlog};
 use limen::Report;
-use limen::files::{self, Part, Target};
+use limen::files::{self, PartialFile, Target};
 use limen::run::IntervalReport;
 use limen::text::is_terminal_control;
 use run_info::RunInfo;
@@ -40,7 +40,7 @@ pub struct Dump<'a> {
 #[derive(Debug)]
 pub struct IntervalLog {
     log: Log<BufWriter<fs::File>>,
-    part: Part,
+    part: PartialFile,
     path: PathBuf,
 }
 

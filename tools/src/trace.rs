@@ -6,7 +6,7 @@
 
 mod packet;
 
-use limen::files::{NamedOutput, Part};
+use limen::files::{NamedOutput, PartialFile};
 use limen::report::Term;
 use limen::run::{EdgeStats, SpanKind, Spans, TraceSpan};
 use limen::text::is_terminal_control;
@@ -63,7 +63,7 @@ struct NodeTrack {
 pub struct TraceFile {
     to: BufWriter<File>,
     /// `None` for a pipe or a device, and once it is complete.
-    part: Option<Part>,
+    part: Option<PartialFile>,
     /// Whether anything of a run was written.
     has_begun: bool,
     written: u64,
@@ -332,7 +332,7 @@ impl TraceFile {
     /// Those of the file.
     pub fn finish(mut self) -> io::Result<u64> {
         self.to.flush()?;
-        self.part.take().map_or(Ok(()), Part::finish)?;
+        self.part.take().map_or(Ok(()), PartialFile::finish)?;
         Ok(self.lost)
     }
 }
@@ -341,7 +341,7 @@ impl Drop for TraceFile {
     fn drop(&mut self) {
         // What was written of a run that was cut short stays; a trace of a run that did not begin is nothing.
         if !self.has_begun {
-            self.part.take().into_iter().for_each(Part::discard);
+            self.part.take().into_iter().for_each(PartialFile::discard);
         }
     }
 }

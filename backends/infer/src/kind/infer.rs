@@ -18,9 +18,9 @@ use std::sync::Arc;
 pub struct InferKind;
 
 impl limen::infer::Infer for InferKind {
-    type Config = Config;
+    type Config = InferConfig;
 
-    fn plan(config: Config, given: &Connected, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
+    fn plan(config: InferConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
         let is_on_device = given.is_on_device();
         // Until the model is planned, only types matter.
         let given = &given.in_host_memory();
@@ -64,7 +64,7 @@ impl limen::infer::Infer for InferKind {
         }
     }
 
-    fn device(config: &Config, extensions: &Extensions) -> Option<DeviceUse> {
+    fn device(config: &InferConfig, extensions: &Extensions) -> Option<DeviceUse> {
         let device =
             Runtimes::of(extensions).get(&config.backend)?.memory_name().filter(|_| why_copied(config).is_none())?;
         Some(DeviceUse { device: device.into(), side: DeviceSide::Both, is_optional: true })
@@ -72,7 +72,7 @@ impl limen::infer::Infer for InferKind {
 }
 
 /// Returns the field because of which a model copies its messages within its calls: it gathers inputs, or needs values on the host.
-fn why_copied(config: &Config) -> Option<&'static str> {
+fn why_copied(config: &InferConfig) -> Option<&'static str> {
     let reasons = [
         ("resident: false", !config.resident),
         ("batch", config.batch.max > 1),
@@ -88,7 +88,7 @@ fn why_copied(config: &Config) -> Option<&'static str> {
 }
 
 /// Notes why a model on a device copies its messages.
-fn note_copies(config: &Config, runtimes: &Runtimes, plan: InferPlan) -> InferPlan {
+fn note_copies(config: &InferConfig, runtimes: &Runtimes, plan: InferPlan) -> InferPlan {
     let can_reside = runtimes.get(&config.backend).is_some_and(|runtime| runtime.memory_name().is_some());
     let why = why_copied(config).filter(|_| can_reside);
     why.into_iter()

@@ -10,7 +10,7 @@ pub use full::FullDisk;
 pub use full::OnFull;
 
 use limen::Folders;
-use limen::files::{self, MAX_NAME, Part, names_folder, real_path};
+use limen::files::{self, MAX_NAME, PartialFile, names_folder, real_path};
 use limen::node::{Claim, Metrics, NodeError, PlanErrors, Planning, Ports};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -113,7 +113,7 @@ pub struct OutputFile {
     file: File,
     path: PathBuf,
     /// Until it is finished or discarded.
-    part: Option<Part>,
+    part: Option<PartialFile>,
     /// Whether the file had content when it was opened.
     pub(crate) continues: bool,
     /// What the report says of an unfinished message at the end of the file that is appended to.
@@ -394,7 +394,7 @@ impl Seek for OutputFile {
 impl Drop for OutputFile {
     fn drop(&mut self) {
         if !self.has_messages() {
-            return self.part.take().into_iter().for_each(Part::discard);
+            return self.part.take().into_iter().for_each(PartialFile::discard);
         }
         // The run was interrupted. What was accepted may still be useful, and an error can no longer be reported.
         if self.write_all().is_err() {

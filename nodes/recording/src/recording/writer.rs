@@ -6,7 +6,7 @@
 
 use super::mcap_file::McapFile;
 use super::meaning::{Channel, Schemas};
-use limen::files::{Part, Target};
+use limen::files::{PartialFile, Target};
 use limen::node::NodeError;
 use limen::unit::{Bytes, Span};
 use limen::{Folders, Tensor};
@@ -42,7 +42,7 @@ pub(crate) struct Rotation {
 #[derive(Debug)]
 struct Open {
     writer: McapFile,
-    part: Part,
+    part: PartialFile,
     /// The numbers of the channels.
     ids: Vec<u16>,
     path: PathBuf,
@@ -136,7 +136,7 @@ impl RecordingWriter {
     }
 
     /// Creates the next file that does not exist.
-    fn create(&mut self, must_be_new: bool) -> Result<(File, Part), NodeError> {
+    fn create(&mut self, must_be_new: bool) -> Result<(File, PartialFile), NodeError> {
         loop {
             let path = numbered(&self.path, self.number);
             let target: Target = self.folders.target(&path)?;

@@ -53,7 +53,7 @@ pub struct CropBoxesConfig {
     #[serde(default)]
     pub fill: u8,
     /// The interpolation filter, one of those of `resize`; `linear`, that of `cv2.resize`, by default.
-    #[serde(default = "Filter::linear")]
+    #[serde(default = "ResizeFilter::linear")]
     pub filter: ResizeFilter,
 }
 
@@ -72,7 +72,7 @@ struct CroppedPart {
 
 impl CroppedPart {
     /// Returns the pixels of a box in an image of this height and width; `None` if there are none, or if a corner is NaN.
-    fn of([x0, y0, x1, y1, ..]: QuadRow, [h, w]: [usize; 2]) -> Option<Self> {
+    fn of([x0, y0, x1, y1, ..]: BoxRow, [h, w]: [usize; 2]) -> Option<Self> {
         // Negative numbers become 0. So does NaN, but it is not below anything.
         let axis = |low: f32, high: f32, side: usize| {
             let (first, end) = (low.floor() as usize, (high.ceil() as usize).min(side));
@@ -125,7 +125,7 @@ pub struct CropBoxes {
 
 impl CropBoxes {
     /// Reads the pixels that a box touches and returns their height and width; `None` if there are none.
-    fn cut_box(&mut self, from: [usize; 3], pixels: &[u8], row: QuadRow) -> Option<[usize; 2]> {
+    fn cut_box(&mut self, from: [usize; 3], pixels: &[u8], row: BoxRow) -> Option<[usize; 2]> {
         let [h, w, channels] = from;
         let part = CroppedPart::of(row, [h, w])?;
         self.part.resize(part.size[0] * part.size[1] * channels, 0);

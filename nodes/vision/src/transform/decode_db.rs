@@ -76,7 +76,7 @@ fn expanded([left, top, right, bottom]: [f32; 4], unclip: f32, width: usize, hei
 /// A box and the region that it is around.
 #[derive(Debug, Clone, Copy)]
 struct FoundBox {
-    row: QuadRow,
+    row: BoxRow,
     region: usize,
 }
 
@@ -152,7 +152,7 @@ impl DecodeDb {
     }
 
     /// Writes the boxes that were found.
-    fn write_boxes(&self, rows: &mut [QuadRow]) {
+    fn write_boxes(&self, rows: &mut [BoxRow]) {
         rows.iter_mut().zip(&self.found).for_each(|(row, found)| *row = found.row);
     }
 
@@ -256,7 +256,7 @@ impl Transform for DecodeDb {
 mod tests {
     use super::*;
 
-    fn decode(map: &[f32], width: usize, config: DecodeDbConfig) -> Vec<QuadRow> {
+    fn decode(map: &[f32], width: usize, config: DecodeDbConfig) -> Vec<BoxRow> {
         let height = map.len() / width.max(1);
         let mut node = DecodeDb::new(config, width, height, false);
         (0..2).for_each(|_| node.find(map, width, height));

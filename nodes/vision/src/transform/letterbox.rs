@@ -33,7 +33,7 @@ pub struct LetterboxConfig {
     #[serde(default)]
     pub order: FillOrder,
     /// The interpolation filter, one of those of `resize`; `linear`, that of `cv2.resize`, by default.
-    #[serde(default = "Filter::linear")]
+    #[serde(default = "ResizeFilter::linear")]
     pub filter: ResizeFilter,
 }
 

@@ -12,7 +12,7 @@ const MAX_CHAIN: usize = 8;
 pub(super) struct KnownDims<'a> {
     weights: HashMap<&'a str, &'a wire::Tensor>,
     makers: HashMap<&'a str, &'a wire::Node>,
-    values: HashMap<&'a str, &'a wire::Value>,
+    values: HashMap<&'a str, &'a wire::ValueInfo>,
 }
 
 impl<'a> KnownDims<'a> {
