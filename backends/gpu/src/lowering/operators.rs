@@ -3,7 +3,7 @@
 use super::kernel::{Axis, Binary, Expr, How, Number, Scalar, Unary};
 use super::model::{Lowering, Operands, Refusal, is_wide, scalar, shape, text};
 use super::value::{StridedValue, row_major};
-use limen_infer::internal::{Quantize, WideSum};
+use limen_infer::internal::{QuantizeOperator, WideSum};
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::ops::array::{
     Gather, GatherElements, MultiBroadcastTo, OneHot, Pad, Slice, Trilu, TypedConcat,
@@ -405,7 +405,7 @@ fn element_wise(op: &ElementWiseOp, dtype: DatumType) -> Result<Expr, Refusal> {
     if let Some(op) = op.0.downcast_ref::<PowConst>() {
         return Ok(x().binary(Binary::Pow, Expr::f32(op.exponent)));
     }
-    if let Some(Quantize { scale, zero_point, to }) = op.0.downcast_ref() {
+    if let Some(QuantizeOperator { scale, zero_point, to }) = op.0.downcast_ref() {
         let Some([least, greatest]) = range(*to) else { return Err(format!("it produces {to:?}")) };
         let x = if dtype.is_float() { x() } else { Expr::Cast(Scalar::F32, Box::new(x())) };
         let whole = x.binary(Binary::Div, Expr::f32(*scale)).unary(Unary::RoundEven);

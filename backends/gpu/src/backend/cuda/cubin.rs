@@ -3,7 +3,7 @@
 use limen_cuda::{Context, Error, Image, Module, compile, version};
 use limen_infer::Compiled;
 use limen_infer::internal::sha256;
-use limen_infer::internal::{Kept, Key, read_private, write_private};
+use limen_infer::internal::{CacheKey, Kept, read_private, write_private};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,7 +31,7 @@ pub(super) fn load(
             let (major, minor) = version()?;
             let (flags, sum) = (options.join(" "), sha256(source.as_bytes()));
             let of = ["cubin", &format!("nvrtc {major}.{minor}"), &format!("sm_{arch}"), &flags, &sum];
-            Some((folder, Key::of_cubin(&of)))
+            Some((folder, CacheKey::of_cubin(&of)))
         }
         None => None,
     };

@@ -322,7 +322,7 @@ pub(crate) struct IsolatedProgram {
     compiled: Compiled,
 }
 
-impl Bound<IsolatedCuda> for IsolatedProgram {
+impl MadeProgram<IsolatedCuda> for IsolatedProgram {
     fn program(&self) -> &Arc<Program> {
         &self.program
     }

@@ -280,7 +280,7 @@ impl CudaProgram {
     }
 }
 
-impl Bound<CudaApi> for CudaProgram {
+impl MadeProgram<CudaApi> for CudaProgram {
     fn program(&self) -> &Arc<Program> {
         &self.program
     }

@@ -30,7 +30,7 @@ static DEAD: Mutex<Vec<(usize, String)>> = Mutex::new(Vec::new());
 /// The device, until an error ends it.
 pub(crate) struct CudaApi {
     pub(super) context: Arc<Context>,
-    waiter: Arc<Waiter<Event>>,
+    waiter: Arc<Waiter<StreamEvent>>,
 }
 
 impl fmt::Debug for CudaApi {
@@ -62,7 +62,7 @@ impl CudaApi {
         drop(dead);
         let context = Context::open(number)?;
         // An error is found where the event is looked at.
-        let waiter = Waiter::new("cuda", |event: Event| _ = event.wait());
+        let waiter = Waiter::new("cuda", |event: StreamEvent| _ = event.wait());
         Ok(CudaApi { context, waiter })
     }
 }
@@ -149,7 +149,7 @@ impl FaultReport {
 /// An event behind the work of a call.
 #[derive(Clone)]
 pub(crate) struct CudaEvent {
-    event: Event,
+    event: StreamEvent,
     report: Option<FaultReport>,
     begun: Instant,
     time_limit: Duration,

@@ -2,7 +2,7 @@
 
 use super::device::Device;
 use limen_infer::Compiled;
-use limen_infer::internal::{Kept, Key, read_private, write_private};
+use limen_infer::internal::{CacheKey, Kept, read_private, write_private};
 use std::path::Path;
 use std::time::Instant;
 use wgpu::PipelineCache;
@@ -10,7 +10,7 @@ use wgpu::PipelineCache;
 /// Where pipelines are kept while they are made.
 pub(super) struct Pipelines<'a> {
     /// The folder of the cache, and the key of their entry; `None` if they are not kept.
-    entry: Option<(&'a Path, Key)>,
+    entry: Option<(&'a Path, CacheKey)>,
     pub(super) cache: Option<PipelineCache>,
     is_found: bool,
     warnings: Vec<String>,
@@ -26,7 +26,7 @@ impl<'a> Pipelines<'a> {
         let info = &device.info;
         let adapter = [info.vendor.to_string(), info.device.to_string(), info.device_pci_bus_id.clone()].join(" ");
         let of = ["pipelines", "wgpu 30", &info.name, &adapter, &info.driver, &info.driver_info];
-        let key = Key::of_pipelines(&of.into_iter().chain(shaders.iter().copied()).collect::<Vec<_>>());
+        let key = CacheKey::of_pipelines(&of.into_iter().chain(shaders.iter().copied()).collect::<Vec<_>>());
         let kept = match read_private(folder, &key) {
             Kept::Entry(bytes) => Some(bytes),
             Kept::Nothing => None,

@@ -68,7 +68,7 @@ impl BoundProgram {
     }
 }
 
-impl Bound<WgpuApi> for BoundProgram {
+impl MadeProgram<WgpuApi> for BoundProgram {
     fn program(&self) -> &Arc<Program> {
         &self.program
     }
