@@ -71,6 +71,18 @@ impl Value {
         }
     }
 
+    /// Returns a scalar as the graph writes it, for help texts.
+    pub(crate) fn scalar(&self) -> Option<String> {
+        match self {
+            Value::Null | Value::List(_) | Value::Map(_) => None,
+            Value::Text(text) => Some(text.clone()),
+            Value::Bool(b) => Some(b.to_string()),
+            Value::Int(i) => Some(i.to_string()),
+            Value::Float(x) => Some(x.to_string()),
+            Value::Substituted(word) => Some(word.written().unwrap_or(word.characters()).to_string()),
+        }
+    }
+
     /// Returns whether two scalars are equal; a substituted value that is still ambiguous equals either reading.
     fn is_same(&self, other: &Value) -> bool {
         match (self, other) {
@@ -217,7 +229,7 @@ impl Tree {
 
     /// Reads the tree as a type. Reports all unknown keys of its structs with suggestions, and up to [`MAX_WRONG_VALUES`] wrong values.
     pub(crate) fn read<T: DeserializeOwned>(&self, problems: &mut Problems) -> Option<T> {
-        self.read_or(problems, |field| format!("write `{field}:` here"))
+        self.read_or(problems, |field| format!("add `{field}: ..`"))
     }
 
     /// Reads the config of a node. If the graph has none, the help for a missing field includes the missing `config` key.
@@ -300,60 +312,60 @@ mod tests {
         for (text, expected) in [
             (
                 "max: 3\nwithin: 10\n",
-                "g.yaml:2:9: error[E0104]: the number 10 is not a time with its unit, such as `10ms`\n    help: write the unit: `10ms`, `10us`, `10s`",
+                "g.yaml:2:9: error[E0104]: expected a duration such as `10ms`, found the number 10\n    help: write the unit: `10ms`, `10us`, `10s`",
             ),
             (
                 "max: 3\nwithin: 1.5 MS\n",
-                "g.yaml:2:9: error[E0104]: `1.5 MS` is not a time with its unit, such as `10ms`\n    help: did you mean `1.5ms`?",
+                "g.yaml:2:9: error[E0104]: expected a duration such as `10ms`, found `1.5 MS`\n    help: did you mean `1.5ms`?",
             ),
             (
                 "max: 1.5",
-                "g.yaml:1:6: error[E0104]: the number 1.5 is not a whole number, 0 or more\n    help: write a whole number, 0 or more",
+                "g.yaml:1:6: error[E0104]: expected a whole number of at least 0, found the number 1.5\n    help: write a whole number, such as `8`",
             ),
             (
                 "max: -1e3",
-                "g.yaml:1:6: error[E0104]: the number -1000 is not a whole number, 0 or more\n    help: write a whole number, 0 or more",
+                "g.yaml:1:6: error[E0104]: expected a whole number of at least 0, found the number -1000\n    help: write a whole number, such as `8`",
             ),
             (
                 "max: 1e10",
-                "g.yaml:1:6: error[E0104]: the number 10000000000 is more than 4294967295\n    help: write a whole number from 0 to 4294967295",
+                "g.yaml:1:6: error[E0104]: expected a whole number from 0 to 4294967295, found the number 10000000000\n    help: write a whole number from 0 to 4294967295",
             ),
             (
                 "max: three",
-                "g.yaml:1:6: error[E0104]: `three` is not a whole number, 0 or more\n    help: write a whole number, 0 or more",
+                "g.yaml:1:6: error[E0104]: expected a whole number of at least 0, found `three`\n    help: write a whole number, such as `8`",
             ),
-            ("within: 1ms", "g.yaml:1:1: error[E0104]: `max` is missing\n    help: write `max:` here"),
+            ("within: 1ms", "g.yaml:1:1: error[E0104]: `max` is missing\n    help: add `max: ..`"),
             (
                 "max: 1\nmode: exakt",
-                "g.yaml:2:7: error[E0104]: `exakt` is not one of `fast`, `exact`, `within`\n    help: did you mean `exact`?",
+                "g.yaml:2:7: error[E0104]: expected one of `fast`, `exact`, `within`, found `exakt`\n    help: did you mean `exact`?",
             ),
             (
                 "max: 1\nmode: within",
-                "g.yaml:2:7: error[E0104]: `within` needs a value\n    help: write `{ within: … }`",
+                "g.yaml:2:7: error[E0104]: expected a value for `within`, found none\n    help: write `{ within: .. }`",
             ),
             (
                 "max: 1\nmode: { fast: 2, exact: 1 }",
-                "g.yaml:2:7: error[E0104]: a map of 2 is not one of `fast`, `exact`, `within`\n    help: write one of them alone",
+                "g.yaml:2:7: error[E0104]: expected one of `fast`, `exact`, `within`, found a map with 2 keys\n    help: write one of them, such as `fast`",
             ),
             (
                 "max: 1\nmode: { fast: 2 }",
-                "g.yaml:2:15: error[E0104]: `fast` takes no value\n    help: write `fast` alone",
+                "g.yaml:2:15: error[E0104]: expected `fast` without a value, found the number 2\n    help: write `fast`",
             ),
             (
                 "max: 1\nmode: { within: 2 }",
-                "g.yaml:2:17: error[E0104]: the number 2 is not a list of 2\n    help: write a list of 2",
+                "g.yaml:2:17: error[E0104]: expected a list of length 2, found the number 2\n    help: write a list of length 2",
             ),
             (
                 "max: 1\nmode: { within: [2] }",
-                "g.yaml:2:17: error[E0104]: a list of 1 is not a list of 2\n    help: write a list of 2",
+                "g.yaml:2:17: error[E0104]: expected a list of length 2, found one of length 1\n    help: write a list of length 2",
             ),
             (
                 "max: -1",
-                "g.yaml:1:6: error[E0104]: the number -1 is not a whole number, 0 or more\n    help: write a whole number, 0 or more",
+                "g.yaml:1:6: error[E0104]: expected a whole number of at least 0, found the number -1\n    help: write a whole number, such as `8`",
             ),
             (
                 "max: 4294967296",
-                "g.yaml:1:6: error[E0104]: the number 4294967296 is more than 4294967295\n    help: write a whole number from 0 to 4294967295",
+                "g.yaml:1:6: error[E0104]: expected a whole number from 0 to 4294967295, found the number 4294967296\n    help: write a whole number from 0 to 4294967295",
             ),
         ] {
             let (_, found) = read(text);

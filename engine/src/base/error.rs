@@ -136,7 +136,7 @@ impl std::error::Error for Problems {}
 /// ```
 /// use limen::node::PlanErrors;
 /// let mut errors = PlanErrors::default();
-/// errors.at("range[1]", "1 is not above range[0], which is 1").help("give a wider range");
+/// errors.at("range[1]", "`range[1]` must be above `range[0]`, got 1").help("write `range: [0, 1]`");
 /// assert!(errors.into_result(()).is_err());
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -370,11 +370,21 @@ fn is_one_letter_off(name: &[u8], candidate: &[u8]) -> bool {
     }
 }
 
+/// Lists names in backticks.
+pub(crate) fn listed(names: &[&str]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
 /// The problem of a value that is not one of these names, and its help.
 pub(crate) fn not_one_of(found: &str, names: &[&str]) -> (String, String) {
-    let help = nearest(found, names.iter().copied()).map_or("write one of them".into(), suggest_one);
-    let all = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    (format!("`{found}` is not one of {all}"), help)
+    let (message, help) = expected_one_of(names, &format!("`{found}`"));
+    (message, nearest(found, names.iter().copied()).map_or(help, suggest_one))
+}
+
+/// Does the same for any other value, described by `found`.
+pub(crate) fn expected_one_of(names: &[&str], found: &str) -> (String, String) {
+    let help = names.first().map_or("remove it".into(), |first| format!("write one of them, such as `{first}`"));
+    (format!("expected one of {}, found {found}", listed(names)), help)
 }
 
 /// "did you mean `x`?", or a list of the candidates.
@@ -392,13 +402,13 @@ fn suggest_of(name: &str, among: &[&str]) -> String {
         return suggest_one(near);
     }
     let listed: Vec<_> = among.iter().take(LISTED).map(|n| format!("`{n}`")).collect();
-    if listed.is_empty() {
-        return "there is none to choose from".into();
+    if let [] | [_] = &listed[..] {
+        return listed.first().map_or("no name is valid here".into(), |one| format!("write {one}"));
     }
     let more = match among.len().saturating_sub(LISTED).min(MANY) {
         0 => String::new(),
         MANY => " and many more".into(),
         more => format!(" and {more} more"),
     };
-    format!("there are: {}{more}", listed.join(", "))
+    format!("write one of {}{more}", listed.join(", "))
 }

@@ -87,7 +87,7 @@ impl<'a> ExpressionParser<'_, 'a> {
 
     fn not_understood(&mut self) -> ExpressionError {
         let found = self.rest().chars().next().unwrap_or_default();
-        self.error(format!("`{found}` is not understood here"), "write an operator, or leave it out")
+        self.error(format!("expected an operator, found `{found}`"), "write an operator, such as `+`, or remove it")
     }
 
     /// Takes a sign, if it is next.
@@ -97,14 +97,20 @@ impl<'a> ExpressionParser<'_, 'a> {
         is_next
     }
 
-    fn close(&mut self, sign: &str, help: &str) -> Result<()> {
-        if self.takes(sign) { Ok(()) } else { Err(self.error(format!("a `{sign}` is missing"), help)) }
+    fn close(&mut self, sign: &str) -> Result<()> {
+        if self.takes(sign) {
+            Ok(())
+        } else {
+            Err(self.error(format!("expected `{sign}`"), &format!("write `{sign}`")))
+        }
     }
 
     fn emit(&mut self, token: Token<'a>, at: usize, operands: &[Range<usize>]) -> Result<()> {
         self.parts += 1;
         if self.parts > MAX_PARTS {
-            return Err(self.error(format!("it has more than {MAX_PARTS} parts"), "divide it"));
+            return Err(
+                self.error(format!("the expression must have at most {MAX_PARTS} parts"), "split the expression")
+            );
         }
         (self.part)(token, at, operands)
     }
@@ -122,7 +128,9 @@ impl<'a> ExpressionParser<'_, 'a> {
     fn nested(&mut self, read: impl FnOnce(&mut Self) -> Result<()>) -> Result<Range<usize>> {
         self.nested += 1;
         if self.nested > MAX_DEPTH {
-            return Err(self.error(format!("more than {MAX_DEPTH} parts in one another"), "divide it"));
+            return Err(
+                self.error(format!("the expression must be nested at most {MAX_DEPTH} deep"), "split the expression")
+            );
         }
         let place = self.place(read)?;
         self.nested -= 1;
@@ -135,7 +143,7 @@ impl<'a> ExpressionParser<'_, 'a> {
         let mut is_compared = false;
         while let Some(sign) = operators.iter().find(|sign| self.rest().starts_with(**sign)) {
             if is_compared {
-                return Err(self.error("a comparison of a comparison", "compare twice: `a < b && b < c`"));
+                return Err(self.error("expected one comparison, found a chain", "write `a < b && b < c`"));
             }
             let at = self.at;
             self.at += sign.len();
@@ -169,11 +177,11 @@ impl<'a> ExpressionParser<'_, 'a> {
         let (rest, at) = (self.rest(), self.at);
         if self.takes("(") {
             self.nested(|parser| parser.level(0))?;
-            return self.close(")", "close the parenthesis");
+            return self.close(")");
         }
         if self.takes("[") {
             let elements = self.operands()?;
-            self.close("]", "close the list")?;
+            self.close("]")?;
             return self.emit(Token::List, at, &elements);
         }
         let is_number = rest.starts_with(|c: char| c.is_ascii_digit() || c == '.');
@@ -186,7 +194,7 @@ impl<'a> ExpressionParser<'_, 'a> {
         });
         let word = &rest[..end.unwrap_or(rest.len())];
         if word.is_empty() {
-            return Err(self.error("a number or a name is missing", "write one"));
+            return Err(self.error("expected a number or a name", "write a number or a name"));
         }
         self.at += word.len();
         if is_number || !self.takes("(") {
@@ -196,7 +204,7 @@ impl<'a> ExpressionParser<'_, 'a> {
         if !self.rest().is_empty() && !self.rest().starts_with(')') {
             return Err(self.not_understood());
         }
-        self.close(")", "close the call")?;
+        self.close(")")?;
         self.emit(Token::Call(word), at, &arguments)
     }
 

@@ -320,15 +320,15 @@ pub(crate) struct FaultSpec {
 
 impl FaultSpec {
     /// Returns what is wrong with it, if anything, and a way out.
-    pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
+    pub(crate) fn problem(&self) -> Option<(String, &'static str)> {
         let calls = [self.panic_at, self.error_at, self.error_every, self.hang_at];
-        let is_fraction = |p: f64| (0.0..=1.0).contains(&p);
+        let fractions = [("drop", self.drop), ("duplicate", self.duplicate)];
         if calls.contains(&Some(0)) {
-            Some(("calls count from 1; there is no call 0", "write 1 for the first call"))
-        } else if !is_fraction(self.drop) || !is_fraction(self.duplicate) {
-            Some(("`drop` and `duplicate` are fractions from 0 to 1", "write `0.05` for one in twenty"))
+            Some(("a call number must be at least 1, got 0".into(), "write `1` for the first call"))
+        } else if let Some((key, p)) = fractions.into_iter().find(|(_, p)| !(0.0..=1.0).contains(p)) {
+            Some((format!("`{key}` must be 0 to 1, got {p}"), "write a fraction, such as `0.05`"))
         } else if self.delay_to.is_some_and(|to| self.delay.is_none_or(|from| to.0 < from.0)) {
-            Some(("`delay_to` without a shorter `delay`", "write `delay: 1ms, delay_to: 5ms`"))
+            Some(("`delay_to` requires a shorter `delay`".into(), "write `delay: 1ms, delay_to: 5ms`"))
         } else {
             None
         }

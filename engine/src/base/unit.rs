@@ -11,7 +11,7 @@ macro_rules! quantity {
         impl std::str::FromStr for $name {
             type Err = String;
             fn from_str(text: &str) -> Result<Self, String> {
-                $parse(text).map($name).ok_or_else(|| format!(concat!("`{}` is not ", $expect), text))
+                $parse(text).map($name).ok_or_else(|| format!(concat!("expected ", $expect, ", found `{}`"), text))
             }
         }
 
@@ -49,7 +49,7 @@ pub struct Span(pub Duration);
 quantity!(
     Span,
     parse_span,
-    "a time with its unit, such as `10ms`",
+    "a duration such as `10ms`",
     r"^\s*[0-9.]+\s*(ns|us|µs|ms|s|m|min|h|d)(\s*[0-9.]+\s*(ns|us|µs|ms|s|m|min|h|d))*\s*$"
 );
 
@@ -75,7 +75,7 @@ pub struct Offset(pub i64);
 quantity!(
     Offset,
     parse_offset,
-    "a time with its unit, such as `-3ms`",
+    "a duration such as `-3ms`",
     r"^\s*[+-]?\s*[0-9.]+\s*(ns|us|µs|ms|s|m|min|h|d)(\s*[0-9.]+\s*(ns|us|µs|ms|s|m|min|h|d))*\s*$"
 );
 
@@ -93,12 +93,7 @@ fn parse_offset(text: &str) -> Option<i64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub u64);
 
-quantity!(
-    Bytes,
-    parse_bytes,
-    "a size with its unit, such as `4MiB`",
-    r"^\s*[0-9.]+\s*(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)\s*$"
-);
+quantity!(Bytes, parse_bytes, "a size such as `4MiB`", r"^\s*[0-9.]+\s*(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)\s*$");
 
 fn parse_bytes(text: &str) -> Option<u64> {
     // bytesize is lenient (`4m`, a bare number); the unit is checked here first.
@@ -113,7 +108,7 @@ fn parse_bytes(text: &str) -> Option<u64> {
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Rate(pub f64);
 
-quantity!(Rate, parse_rate, "a rate with its unit, such as `30Hz`", r"^\s*[0-9.]+\s*(mHz|Hz|kHz|MHz)\s*$");
+quantity!(Rate, parse_rate, "a rate such as `30Hz`", r"^\s*[0-9.]+\s*(mHz|Hz|kHz|MHz)\s*$");
 
 impl Rate {
     /// Returns the time between two events, in nanoseconds.

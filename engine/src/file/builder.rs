@@ -66,7 +66,7 @@ impl Map {
         match Tree::of(&value) {
             Ok(tree) => self.put(key, tree),
             Err(error) => {
-                let message = format!("`{key}` cannot be converted to YAML: {error}");
+                let message = format!("cannot convert `{key}` to YAML: {error}");
                 self.problems
                     .push(Problem::new("E0104", no_place(), message).help("use text, numbers, lists and maps"));
             }

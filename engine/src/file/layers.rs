@@ -13,7 +13,7 @@ mod subgraph;
 mod variable;
 
 use crate::base::document::{Key, Substituted, Tree, Value};
-use crate::base::error::{Place, Problem, Problems, suggest};
+use crate::base::error::{Place, Problem, Problems, listed, suggest};
 use crate::host::files::InputFile;
 use crate::host::folders::Folders;
 use std::cell::Cell;
@@ -82,9 +82,10 @@ impl Budget {
             return true;
         }
         if left > 0 {
-            let message = "subgraphs, parameters and defaults expand to more than half a million values";
+            let message = "subgraphs, parameters and defaults must expand to at most 500000 values";
             problems.push(
-                Problem::new("E0153", place.clone(), message).help("write large values where they are used once"),
+                Problem::new("E0153", place.clone(), message)
+                    .help("write large values only at the nodes that use them"),
             );
         }
         self.0.set(0);
@@ -148,7 +149,7 @@ impl Layers {
         if let Some(Tree { place, value }) = &profiles
             && !matches!(value, Value::Map(_))
         {
-            let message = format!("`profiles` is a map from names to overlays, not {}", value.describe());
+            let message = format!("`profiles` must be a map of overlays by name, got {}", value.describe());
             problems
                 .push(Problem::new("E0105", place.clone(), message).help("write `profiles: { robot: { nodes: .. } }`"));
         }
@@ -164,7 +165,7 @@ impl Layers {
             Some(at) => overlay_map(tree, known.swap_remove(at).1),
             None => {
                 let help = suggest(name, known.iter().map(|(key, _)| key.name.as_str()));
-                let message = format!("the graph has no profile `{name}`");
+                let message = format!("unknown profile `{name}`");
                 problems.push(Problem::new("E0150", start_of(tree), message).help(help));
             }
         }
@@ -205,9 +206,9 @@ fn start_of(tree: &Tree) -> Place {
 /// Reports unknown keys, and a value that is no map; returns whether it can be used.
 fn check_keys(tree: &Tree, what: &str, known: &[&str], problems: &mut Problems) -> bool {
     if !matches!(tree.value, Value::Map(_) | Value::Null) {
-        let keys = known.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", ");
-        let message = format!("{what} is a map, not {}", tree.value.describe());
-        problems.push(Problem::new("E0105", tree.place.clone(), message).help(format!("keys: {keys}")));
+        let message = format!("{what} must be a map, got {}", tree.value.describe());
+        let help = format!("write a map; keys: {}", listed(known));
+        problems.push(Problem::new("E0105", tree.place.clone(), message).help(help));
         return false;
     }
     for (key, _) in tree.entries().iter().filter(|(key, _)| !known.contains(&key.name.as_str())) {
@@ -225,7 +226,7 @@ fn apply_setting(tree: &mut Tree, setting: &str, problems: &mut Problems) {
         problems.push(Problem::new("E0152", place.clone(), message).help(help));
     };
     let Some((path, text)) = setting.split_once('=') else {
-        return wrong("the setting has no `=`".into(), "write `--set nodes.camera.config.rate=30Hz`");
+        return wrong("expected `PATH=VALUE`, found no `=`".into(), "write `--set nodes.camera.config.rate=30Hz`");
     };
     let mut value = match text.trim_start().starts_with(['{', '[']) {
         // Structures are YAML; a scalar has the type its place expects.
@@ -240,7 +241,10 @@ fn apply_setting(tree: &mut Tree, setting: &str, problems: &mut Problems) {
     let steps: Vec<&str> = path.split(['.', '[']).map(|step| step.trim_end_matches(']')).collect();
     if steps.len() > MAX_STEPS || steps.iter().any(|step| step.is_empty()) {
         let path: String = path.chars().take(80).collect();
-        return wrong(format!("`{path}` is not a path"), "write names with dots between them: `nodes.camera.core`");
+        return wrong(
+            format!("expected names with dots between them, found `{path}`"),
+            "write `--set nodes.camera.core=1`",
+        );
     }
     if let ["nodes", node @ .., _] = &steps[..]
         && !node.is_empty()
@@ -248,7 +252,7 @@ fn apply_setting(tree: &mut Tree, setting: &str, problems: &mut Problems) {
         && !(1..=node.len()).any(|n| nodes.get(&node[..n].join(".")).is_some())
     {
         let names = nodes.entries().iter().map(|(key, _)| key.name.as_str());
-        return wrong(format!("`{path}`: there is no node `{}`", node[0]), &suggest(node[0], names));
+        return wrong(format!("`{path}`: unknown node `{}`", node[0]), &suggest(node[0], names));
     }
     if let Err(at) = set_at(tree, &steps, Tree { place: place.clone(), value }, &place) {
         wrong(format!("`{path}`: {at}"), "`limen-run expand` shows the whole graph");
@@ -281,7 +285,8 @@ fn set_at(here: &mut Tree, steps: &[&str], value: Tree, place: &Place) -> Result
             let (step, rest) = (steps[0], &steps[1..]);
             let length = items.len();
             let item = step.parse::<usize>().ok().and_then(|at| items.get_mut(at));
-            let item = item.ok_or_else(|| format!("`{step}` is not a position in a list of {length}"))?;
+            let item =
+                item.ok_or_else(|| format!("expected a position in a list of length {length}, found `{step}`"))?;
             if rest.is_empty() {
                 merge::overlay(item, value);
                 return Ok(());
@@ -313,6 +318,6 @@ fn set_at(here: &mut Tree, steps: &[&str], value: Tree, place: &Place) -> Result
             merge::expand_from(&key.name, inner);
             set_at(inner, &steps[n..], value, place)
         }
-        other => Err(format!("there is {}, which has no `{}`", other.describe(), steps[0])),
+        other => Err(format!("{} has no key `{}`", other.describe(), steps[0])),
     }
 }

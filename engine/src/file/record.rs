@@ -47,7 +47,7 @@ fn chosen(
     let mut listed = |key: &str, problems: &mut Problems| {
         let tree = config.take(key)?;
         let Value::List(entries) = &tree.value else {
-            let message = format!("`{key}` is a list of nodes and ports, not {}", tree.value.describe());
+            let message = format!("`{key}` must be a list of nodes and ports, got {}", tree.value.describe());
             problems
                 .push(Problem::new("E0105", tree.place, message).help(format!("write `{key}: [camera, model/boxes]`")));
             return None;
@@ -60,8 +60,8 @@ fn chosen(
                 None => name == node,
             };
             if !outputs.iter().any(fits) {
-                let message = format!("nothing is connected to an output `{name}`");
-                let help = "name a node, or `node/port`, that another node takes as input";
+                let message = format!("no input is connected to `{name}`");
+                let help = "write a node, or `node/port`, that another node reads";
                 problems.push(Problem::new("E0114", entry.place.clone(), message).help(help));
             }
             names.push(name.to_string());
@@ -92,23 +92,23 @@ pub(super) fn recorders(record: &Tree, nodes: &[NodeSpec], problems: &mut Proble
         config.value = Value::Map(vec![(path, record.clone())]);
     }
     if !matches!(config.value, Value::Map(_)) {
-        let message = format!("`record` is a path or a map, not {}", record.value.describe());
+        let message = format!("`record` must be a path or a map, got {}", record.value.describe());
         problems.push(Problem::new("E0105", place, message).help("write `record: out/run.mcap`"));
         return Vec::new();
     }
     let before = problems.0.len();
     let outputs = chosen(&mut config, connected(nodes), problems);
     if outputs.is_empty() && problems.0.len() == before {
-        let help = "leave out `only` and `except`, or connect the nodes";
-        problems.push(Problem::new("E0105", place.clone(), "`record` records no connection").help(help));
+        let help = "remove `only` and `except`, or connect the nodes";
+        problems.push(Problem::new("E0105", place.clone(), "`record` selects no connection").help(help));
     }
     let path = config.get("path").and_then(Tree::as_text).map(str::to_string);
     let mut recorders = Vec::new();
     for (at, outputs) in outputs.chunks(MAX_PORTS).enumerate() {
         let name = if at == 0 { RECORD.to_string() } else { format!("{RECORD}-{}", at + 1) };
         if nodes.iter().any(|node| node.name == name) {
-            let message = format!("`run.record` adds a node `{name}`, and the graph has one");
-            let help = "rename that node, or record by it alone, without `run.record`";
+            let message = format!("`run.record` adds the node `{name}`, which the graph already defines");
+            let help = "rename the node of the graph, or remove `run.record`";
             problems.push(Problem::new("E0110", place.clone(), message).help(help));
         }
         let mut config = config.clone();
@@ -210,10 +210,10 @@ mod tests {
     #[test]
     fn mistakes_are_named_with_their_place() {
         for (run, expected) in [
-            ("3", "g.yaml:2:16: error[E0105]: `record` is a path or a map, not the number 3"),
-            ("{ path: r.mcap, only: [c] }", "g.yaml:2:39: error[E0114]: nothing is connected to an output `c`"),
-            ("{ path: r.mcap, except: b }", "`except` is a list of nodes and ports"),
-            ("{ path: r.mcap, only: [] }", "g.yaml:2:16: error[E0105]: `record` records no connection"),
+            ("3", "g.yaml:2:16: error[E0105]: `record` must be a path or a map, got the number 3"),
+            ("{ path: r.mcap, only: [c] }", "g.yaml:2:39: error[E0114]: no input is connected to `c`"),
+            ("{ path: r.mcap, except: b }", "`except` must be a list of nodes and ports"),
+            ("{ path: r.mcap, only: [] }", "g.yaml:2:16: error[E0105]: `record` selects no connection"),
         ] {
             let text = format!(
                 "version: 1\nrun: {{ record: {run} }}\nnodes:\n  a: {{ kind: x }}\n  b: {{ kind: x, from: a }}\n"
@@ -223,6 +223,6 @@ mod tests {
         }
         let text = "version: 1\nrun: { record: r.mcap }\nnodes:\n  a: { kind: x }\n  record: { kind: x, from: a }\n";
         let error = Spec::from_text(text, "g.yaml").unwrap_err().to_string();
-        assert!(error.contains("adds a node `record`, and the graph has one"), "{error}");
+        assert!(error.contains("adds the node `record`, which the graph already defines"), "{error}");
     }
 }

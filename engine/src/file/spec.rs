@@ -11,7 +11,7 @@ pub(crate) use paths::WrittenPath;
 
 use crate::base::deprecation::Deprecation;
 use crate::base::document::{Key, Tree, Value};
-use crate::base::error::{Place, Problem, Problems, suggest};
+use crate::base::error::{Place, Problem, Problems, listed, suggest};
 use crate::base::policy::{EdgePolicy, Isolation, NodePolicy, OnMiss, RealTime, Schedule, Telemetry, Wait};
 use crate::base::unit::{Bytes, Span};
 use crate::file::layers::{Expectation, Flat, Layers};
@@ -255,7 +255,7 @@ impl TryFrom<f64> for Fraction {
         if (0.0..=1.0).contains(&fraction) {
             Ok(Fraction(fraction))
         } else {
-            Err(format!("`{fraction}` is not a fraction from 0 to 1"))
+            Err(format!("expected a fraction from 0 to 1, found {fraction}"))
         }
     }
 }
@@ -432,33 +432,34 @@ impl SpecReader<'_> {
                 entries
             }
             other => {
-                let keys = known.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", ");
-                let message = format!("{what} is a map, not {}", other.describe());
-                self.problem("E0105", &tree.place, message, format!("keys: {keys}"));
+                let message = format!("{what} must be a map, got {}", other.describe());
+                self.problem("E0105", &tree.place, message, format!("write a map; keys: {}", listed(known)));
                 &[]
             }
         }
     }
 
-    fn text(&mut self, tree: &Tree, what: &str) -> Option<String> {
+    fn text(&mut self, tree: &Tree, key: &str) -> Option<String> {
         if tree.as_text().is_none() {
-            let message = format!("{what} is a name, not {}", tree.value.describe());
-            self.problem("E0105", &tree.place, message, "write it as text, in quotes if necessary");
+            let message = format!("`{key}` must be a name, got {}", tree.value.describe());
+            self.problem("E0105", &tree.place, message, format!("write `{key}:` and a name, such as `camera`"));
         }
         tree.as_text().map(str::to_string)
     }
 
-    fn number(&mut self, tree: &Tree, what: &str, range: std::ops::RangeInclusive<i128>) -> Option<Placed<usize>> {
+    fn number(&mut self, tree: &Tree, key: &str, range: std::ops::RangeInclusive<i128>) -> Option<Placed<usize>> {
         match (tree.as_int(), &tree.value) {
             (Some(n), _) if range.contains(&n) => Some(Placed { value: n as usize, place: tree.place.clone() }),
             (_, other) => {
-                let message = format!(
-                    "{what} is a whole number from {} to {}, not {}",
-                    range.start(),
-                    range.end(),
-                    other.describe()
+                let (least, most) = range.into_inner();
+                let found = other.scalar().unwrap_or_else(|| other.describe());
+                let message = format!("`{key}` must be {least} to {most}, got {found}");
+                self.problem(
+                    "E0106",
+                    &tree.place,
+                    message,
+                    format!("write a number in this range, such as `{key}: 1`"),
                 );
-                self.problem("E0106", &tree.place, message, "change the number");
                 None
             }
         }
@@ -466,8 +467,12 @@ impl SpecReader<'_> {
 
     fn name(&mut self, key: &Key, what: &str) {
         if !is_name(&key.name) {
-            let message = format!("`{}` cannot be the name of {what}", key.name);
-            self.problem("E0110", &key.place, message, "names start with a-z and continue with a-z, 0-9, `_`, `-`");
+            let message = format!("the name of {what} must match `[a-z][a-z0-9_-]{{0,63}}`, got `{}`", key.name);
+            let fits = |c: char| if is_name_character(c) { c } else { '_' };
+            let near: String = key.name.to_lowercase().chars().map(fits).take(64).collect();
+            let near = near.trim_matches(|c: char| !c.is_ascii_lowercase() && !c.is_ascii_digit());
+            let near = if is_name(near) { near } else { "camera" };
+            self.problem("E0110", &key.place, message, format!("write a name such as `{near}`"));
         }
     }
 
@@ -491,13 +496,13 @@ impl SpecReader<'_> {
             doubt: Doubt::None,
         };
         if tree.value == Value::Null {
-            self.problem("E0113", &tree.place, "the file is empty", "begin with `version: 1` and `nodes:`");
+            self.problem("E0113", &tree.place, "the file is empty", "write `version: 1` and `nodes:`");
             return spec;
         }
         let known =
             ["version", "graph", "nodes", "paths", "cores", "run", "include", "defaults", "subgraphs", "profiles"];
         let mut record = None;
-        let (before, entries) = (self.problems.0.len(), self.map(tree, "a graph", &known));
+        let (before, entries) = (self.problems.0.len(), self.map(tree, "the graph", &known));
         if !matches!(tree.get("nodes"), Some(Tree { value: Value::Map(_), .. })) {
             spec.doubt = Doubt::Nodes;
         } else if self.problems.0.len() > before {
@@ -506,12 +511,12 @@ impl SpecReader<'_> {
         for (key, value) in entries {
             match key.name.as_str() {
                 "version" if value.as_int() != Some(1) => {
-                    let version = value.value.describe();
-                    let message = format!("version {} is not supported", version.trim_start_matches("the number "));
+                    let version = value.value.scalar().unwrap_or_else(|| value.value.describe());
+                    let message = format!("`version` must be 1, got {version}");
                     self.problem("E0111", &value.place, message, "write `version: 1`");
                 }
                 "graph" => {
-                    if let Some(name) = self.text(value, "a graph's name") {
+                    if let Some(name) = self.text(value, "graph") {
                         self.name(&Key { place: value.place.clone(), name: name.clone() }, "a graph");
                         spec.name = name;
                     }
@@ -537,10 +542,15 @@ impl SpecReader<'_> {
         }
         match tree.get("nodes") {
             Some(nodes) if matches!(&nodes.value, Value::Map(entries) if entries.is_empty()) => {
-                self.problem("E0113", &nodes.place, "the graph has no nodes", "add a source and a sink");
+                self.problem(
+                    "E0113",
+                    &nodes.place,
+                    "the graph has no nodes",
+                    "write `nodes:` with a source and a sink",
+                );
             }
             None if lacks_nodes => {
-                self.problem("E0113", &tree.place, "the graph has no nodes", "add `nodes:` with a source and a sink");
+                self.problem("E0113", &tree.place, "the graph has no nodes", "write `nodes:` with a source and a sink");
             }
             _ => {}
         }
@@ -552,7 +562,7 @@ impl SpecReader<'_> {
 
     fn cores(&mut self, tree: &Tree) -> BTreeMap<usize, CoreSpec> {
         let Value::Map(entries) = &tree.value else {
-            let message = format!("`cores` is a map from core numbers, not {}", tree.value.describe());
+            let message = format!("`cores` must be a map of core numbers, got {}", tree.value.describe());
             self.problem("E0105", &tree.place, message, "write `cores: { 1: { wait: spin } }`");
             return BTreeMap::new();
         };
@@ -562,15 +572,16 @@ impl SpecReader<'_> {
                 Ok(core) if core < 1024 => {
                     let read = value.read(self.problems).unwrap_or_default();
                     let spec = CoreSpec { place: value.place.clone(), ..read };
-                    if spec.rt.is_some_and(|rt| !(1..=99).contains(&rt.priority)) {
-                        let help = "write a priority from 1 to 99; the kernel's own threads are at 50 and 99";
-                        self.problem("E0106", &value.place, "there is no such real-time priority", help);
+                    if let Some(rt) = spec.rt.filter(|rt| !(1..=99).contains(&rt.priority)) {
+                        let message = format!("`priority` must be 1 to 99, got {}", rt.priority);
+                        let help = "write `priority: 40`; the kernel's own threads have 50 and 99";
+                        self.problem("E0106", &value.place, message, help);
                     }
                     cores.insert(core, spec);
                 }
                 _ => {
-                    let message = format!("`{}` is not a core", key.name);
-                    self.problem("E0106", &key.place, message, "a core is a number from 0 to 1023");
+                    let message = format!("a core must be 0 to 1023, got {}", key.name);
+                    self.problem("E0106", &key.place, message, "write a number in this range, such as `1`");
                 }
             }
         }
@@ -580,8 +591,11 @@ impl SpecReader<'_> {
 
 /// Returns whether a name is `[a-z][a-z0-9_-]*` of at most 64 characters, or several such names joined by dots (nodes of subgraphs).
 fn is_name(name: &str) -> bool {
-    let rest = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
-    let part =
-        |part: &str| part.len() <= 64 && part.starts_with(|c: char| c.is_ascii_lowercase()) && part.chars().all(rest);
+    let begins = |part: &str| part.starts_with(|c: char| c.is_ascii_lowercase());
+    let part = |part: &str| part.len() <= 64 && begins(part) && part.chars().all(is_name_character);
     name.len() <= 200 && name.split('.').all(part)
+}
+
+fn is_name_character(c: char) -> bool {
+    c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-'
 }

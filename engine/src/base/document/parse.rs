@@ -25,9 +25,9 @@ impl Tree {
             return Err(Problem::new(
                 "E0101",
                 start,
-                format!("{} bytes of YAML; at most {MAX_BYTES} are read", text.len()),
+                format!("the text must be at most {MAX_BYTES} bytes, got {}", text.len()),
             )
-            .help("split the graph"));
+            .help(SPLIT));
         }
         let options = serde_saphyr::options! {
             strict_booleans: true,
@@ -47,7 +47,7 @@ impl Tree {
                     _ => start,
                 };
                 let (message, help) = translate(error.without_snippet());
-                Err(Problem::new("E0102", place, format!("not readable as YAML: {message}")).help(help))
+                Err(Problem::new("E0102", place, format!("invalid YAML: {message}")).help(help))
             }
         }
     }
@@ -67,57 +67,68 @@ impl Tree {
     }
 }
 
+/// The help for a file that is too large.
+const SPLIT: &str = "move parts to other files: `include: [part.yaml]`";
+
 /// Translates an error of the YAML library into a message and a way out, without its advice to Rust programmers.
 fn translate(error: &serde_saphyr::Error) -> (String, &'static str) {
     use serde_saphyr::Error;
     let (message, help) = match error {
         Error::AliasError { error, .. } => return translate(error),
         Error::NullIntoString { .. } | Error::InvalidCharNull { .. } => {
-            ("a key has no name: it is empty, `null` or `~`", "give it a name; in quotes, `\"null\"` is one")
+            ("expected a name before `:`, found nothing, `null` or `~`", "write a name, or `\"null\"` in quotes")
         }
         Error::Unexpected { expected, .. } if *expected == "string scalar" => {
-            ("a key is a list or a map", "write a name before the `:`")
+            ("expected a name before `:`, found a list or a map", "write a name before `:`")
         }
         Error::TaggedScalarCannotDeserializeIntoString { .. } => {
-            ("a key has a tag", "leave the tag, which begins with `!`, out")
+            ("unexpected tag before a name", "remove the tag, which begins with `!`")
         }
         Error::UnsupportedTag { .. } | Error::InvalidBinaryBase64 { .. } | Error::BinaryNotUtf8 { .. } => {
-            ("a tag has no meaning in a graph", "leave the tag, which begins with `!`, out")
+            ("unexpected tag", "remove the tag, which begins with `!`")
         }
-        Error::MultipleDocuments { .. } => ("it contains several documents", "keep one of them: `---` begins another"),
-        Error::Budget { .. } => {
-            ("it has too many values, or is nested too deep", "split the graph, or include parts of it")
-        }
+        Error::MultipleDocuments { .. } => ("expected one document, found several", "remove `---` and what follows it"),
+        Error::Budget { .. } => ("too many values, or too many levels of nesting", SPLIT),
         Error::AliasReplayCounterOverflow { .. }
         | Error::AliasReplayLimitExceeded { .. }
         | Error::AliasExpansionLimitExceeded { .. }
         | Error::AliasReplayStackDepthExceeded { .. } => {
-            ("its aliases expand to too much", "repeat less with each `*`, or use `defaults`")
+            ("the aliases expand to too many values", "use fewer aliases, or `defaults:`")
         }
-        Error::RecursiveReferencesRequireWeakTypes { .. } => ("an alias contains itself", "write out the value"),
+        Error::RecursiveReferencesRequireWeakTypes { .. } => {
+            ("an alias contains itself", "write the value in place of the alias")
+        }
         Error::UnknownAnchor { .. } => (
             "an alias has no anchor",
-            "`*name` repeats a value marked `&name` before it; put text that begins with `*` in quotes",
+            "write `&name` before the value that `*name` repeats, or quote text that begins with `*`",
         ),
         Error::DuplicateMappingKey { key: Some(key), .. } => {
-            return (format!("duplicate mapping key: {key}"), "keep one of them");
+            return (format!("duplicate key `{key}`"), "remove one of the two");
         }
-        Error::DuplicateMappingKey { .. } => ("duplicate mapping key", "keep one of them"),
+        Error::DuplicateMappingKey { .. } => ("duplicate key", "remove one of the two"),
         other => {
             // The library repeats the position in its text; the problem has its place.
             let text = other.to_string();
             let text = text.rfind(" at line ").map_or(&text[..], |at| &text[..at]);
             if text.contains("recursion limit") {
-                return ("it is nested too deep".into(), "split the graph, or include parts of it");
+                return ("too many levels of nesting".into(), SPLIT);
             }
-            let help = if text.contains("tabs ") {
-                "indent with spaces"
-            } else if text.contains("block mapping, did not find expected key") {
-                "the keys of one map start in the same column"
-            } else {
-                "a missing space after `:`, an unclosed bracket and unquoted `*`, `&` or `@` are the usual causes"
+            if text.contains("tabs ") {
+                return ("expected spaces, found a tab".into(), "indent with spaces");
+            }
+            // `while parsing a flow mapping, did not find expected ',' or '}'`
+            let parts =
+                text.split_once(", did not find ").map(|(within, what)| (within.rsplit("while parsing ").next(), what));
+            let text = match parts {
+                Some((Some(within), what)) => format!("{what} in {within}"),
+                _ => text.to_string(),
             };
-            return (text.to_string(), help);
+            let help = if text.contains("key in a block mapping") {
+                "start all keys of one map in the same column"
+            } else {
+                "close every bracket, write a space after `:`, and quote text that begins with `*`, `&` or `@`"
+            };
+            return (text, help);
         }
     };
     (message.to_string(), help)
@@ -259,19 +270,19 @@ mod tests {
         let deep = "[".repeat(100);
         let many = format!("a: [{}]", "1,".repeat(400_000));
         for (text, expected) in [
-            ("null: 1", "a key has no name"),
-            ("~: 1", "a key has no name"),
-            (": 1", "a key has no name"),
-            ("? [a, b]\n: 1", "a key is a list or a map"),
-            ("? { a: b }\n: 1", "a key is a list or a map"),
+            ("null: 1", "expected a name before `:`, found nothing"),
+            ("~: 1", "expected a name before `:`, found nothing"),
+            (": 1", "expected a name before `:`, found nothing"),
+            ("? [a, b]\n: 1", "found a list or a map"),
+            ("? { a: b }\n: 1", "found a list or a map"),
             ("!!int a: 1", ""),
             ("a: !!binary x", ""),
             ("a: !!binary /w==", ""),
-            ("a: 1\n---\nb: 2", "several documents"),
+            ("a: 1\n---\nb: 2", "expected one document"),
             ("a: *b", "an alias has no anchor"),
             ("a: &a [*a]", "an alias"),
-            ("a: 1\na: 2", "duplicate mapping key: a"),
-            (&deep[..], "nested too deep"),
+            ("a: 1\na: 2", "duplicate key `a`"),
+            (&deep[..], "too many levels of nesting"),
             (&many[..], "too many values"),
         ] {
             let Err(problem) = Tree::parse(text, "g.yaml") else {

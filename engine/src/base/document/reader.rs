@@ -1,7 +1,7 @@
 //! A tree as a serde deserializer: typed values, every unknown key, and the place of every wrong value.
 
 use super::{Key, Tree, Value};
-use crate::base::error::{Place, Problem, not_one_of, suggest, suggest_one};
+use crate::base::error::{Place, Problem, expected_one_of, listed, not_one_of, suggest, suggest_one};
 use serde::de::{self, IntoDeserializer};
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -60,7 +60,6 @@ impl de::Error for ReadError {
             _ => None,
         };
         let text = if let de::Unexpected::Str(text) = found { Some(text) } else { None };
-        let is_map = matches!(found, de::Unexpected::Map);
         let found = match found {
             de::Unexpected::Str(t) => format!("`{t}`"),
             de::Unexpected::Unit => "nothing".into(),
@@ -73,16 +72,16 @@ impl de::Error for ReadError {
         };
         let expected = expected_in_words(expected);
         let expected = match expected.as_str() {
-            "u8" | "u16" | "u32" | "u64" | "u128" | "usize" => "a whole number, 0 or more",
+            "u8" | "u16" | "u32" | "u64" | "u128" | "usize" => "a whole number of at least 0",
             "i8" | "i16" | "i32" | "i64" | "i128" | "isize" => "a whole number",
             "f32" | "f64" => "a number",
             "a string" => "text",
             "a boolean" => "`true` or `false`",
             other => other,
         };
-        // The right unit cannot be guessed, so several are suggested; `all` are those that are told by their letters.
-        let (units, all) = match expected.split(" with").next() {
-            Some("a time") => (&["ms", "us", "s"][..], &["ns", "us", "ms", "s", "min", "h", "d"][..]),
+        // The right unit cannot be guessed, so several are suggested. `all` are the units that differ in more than the case.
+        let (units, all) = match expected.split(" such").next() {
+            Some("a duration") => (&["ms", "us", "s"][..], &["ns", "us", "ms", "s", "min", "h", "d"][..]),
             Some("a rate") => (&["Hz"][..], &["Hz", "kHz", "MHz"][..]),
             Some("a size") => {
                 (&["B", "KiB", "MiB"][..], &["B", "kB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB"][..])
@@ -95,10 +94,12 @@ impl de::Error for ReadError {
                 let all: Vec<String> = units.iter().map(|unit| format!("`{number}{unit}`")).collect();
                 format!("write the unit: {}", all.join(", "))
             }
-            _ if is_map && expected == "a list" => "write a list: `[..]`".into(),
+            _ if expected == "a list" => "write a list: `[..]`".into(),
+            _ if expected.starts_with("a whole number") => "write a whole number, such as `8`".into(),
             _ => format!("write {expected}"),
         };
-        WrongValue { message: format!("{found} is not {expected}"), help: Some(help), ..WrongValue::default() }.into()
+        WrongValue { message: format!("expected {expected}, found {found}"), help: Some(help), ..WrongValue::default() }
+            .into()
     }
     fn invalid_value(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
         let number = match found {
@@ -117,19 +118,23 @@ impl de::Error for ReadError {
             "i64" | "isize" => (i64::MIN.into(), i64::MAX.into()),
             _ => return Self::invalid_type(found, expected),
         };
-        let message = match number < least {
-            // The usual slip: not worth naming the largest number.
-            true if least == 0 => return Self::invalid_type(found, expected),
-            true => format!("the number {number} is less than {least}"),
-            false => format!("the number {number} is more than {most}"),
-        };
+        // The usual slip: not worth naming the largest number.
+        if number < least && least == 0 {
+            return Self::invalid_type(found, expected);
+        }
+        let message = format!("expected a whole number from {least} to {most}, found the number {number}");
         let help = Some(format!("write a whole number from {least} to {most}"));
         WrongValue { message, help, ..WrongValue::default() }.into()
     }
     fn invalid_length(found: usize, expected: &dyn de::Expected) -> Self {
         let expected = expected_in_words(expected);
         let help = Some(format!("write {expected}"));
-        WrongValue { message: format!("a list of {found} is not {expected}"), help, ..WrongValue::default() }.into()
+        WrongValue {
+            message: format!("expected {expected}, found one of length {found}"),
+            help,
+            ..WrongValue::default()
+        }
+        .into()
     }
     fn unknown_variant(found: &str, expected: &'static [&'static str]) -> Self {
         let (message, help) = not_one_of(found, expected);
@@ -153,7 +158,7 @@ fn expected_in_words(expected: &dyn de::Expected) -> String {
     let text = expected.to_string();
     let list = ["an array of length ", "a tuple of size "].iter().find_map(|words| text.strip_prefix(words));
     match list {
-        Some(length) => format!("a list of {length}"),
+        Some(length) => format!("a list of length {length}"),
         None if text == "a sequence" => "a list".into(),
         None => text,
     }
@@ -237,18 +242,13 @@ impl<'a> TreeReader<'a> {
             // A missing config is an empty one.
             Value::Null => &[],
             other => {
-                let all = fields.iter().map(|f| format!("`{f}`")).collect::<Vec<_>>().join(", ");
-                let mut help = format!("keys: {all}");
-                // The value that a key was meant for is most often that of the first.
-                let scalar = match other {
-                    Value::Int(number) => Some(number.to_string()),
-                    Value::Text(text) => Some(text.clone()),
-                    _ => None,
-                };
-                if let (Some(scalar), Some(first)) = (scalar, fields.first()) {
-                    help = format!("{help}, as in `{{ {first}: {scalar} }}`");
+                // A scalar was most often meant for the first key.
+                let value = other.scalar().unwrap_or_else(|| "..".into());
+                let mut help = format!("keys: {}", listed(fields));
+                if let Some(first) = fields.first() {
+                    help = format!("write `{{ {first}: {value} }}`; {help}");
                 }
-                let (message, help) = (format!("{} is not a map", other.describe()), Some(help));
+                let (message, help) = (format!("expected a map, found {}", other.describe()), Some(help));
                 return Err(WrongValue { message, help, ..WrongValue::default() }.into());
             }
         };
@@ -275,13 +275,12 @@ impl<'a> TreeReader<'a> {
                 Ok(Variant { reader: self, name, place, value: Some(value) })
             }
             other => {
-                let all = variants.iter().map(|v| format!("`{v}`")).collect::<Vec<_>>().join(", ");
-                let (found, help) = match other {
-                    Value::Map(entries) => (format!("a map of {}", entries.len()), "write one of them alone"),
-                    _ => (other.describe(), "write one of them"),
+                let found = match other {
+                    Value::Map(entries) => format!("a map with {} keys", entries.len()),
+                    _ => other.describe(),
                 };
-                let (message, help) = (format!("{found} is not one of {all}"), Some(help.into()));
-                Err(WrongValue { message, help, ..WrongValue::default() }.into())
+                let (message, help) = expected_one_of(variants, &found);
+                Err(WrongValue { message, help: Some(help), ..WrongValue::default() }.into())
             }
         }
     }
@@ -289,8 +288,8 @@ impl<'a> TreeReader<'a> {
     fn not_text(self) -> ReadError {
         let wrong = WrongValue {
             place: Some(self.tree.place.clone()),
-            message: format!("{} is not text", self.tree.value.describe()),
-            help: Some("put it in quotes if text is meant".into()),
+            message: format!("expected text, found {}", self.tree.value.describe()),
+            help: Some(self.tree.value.scalar().map_or("write text".into(), |value| format!("write `\"{value}\"`"))),
             ..WrongValue::default()
         };
         wrong.into()
@@ -482,8 +481,8 @@ impl<'a> Variant<'a> {
     fn value(self) -> Result<TreeReader<'a>, ReadError> {
         let missing = || WrongValue {
             place: Some(self.place.clone()),
-            message: format!("`{}` needs a value", self.name),
-            help: Some(format!("write `{{ {}: … }}`", self.name)),
+            message: format!("expected a value for `{}`, found none", self.name),
+            help: Some(format!("write `{{ {}: .. }}`", self.name)),
             ..WrongValue::default()
         };
         self.value.map(|value| self.reader.at(value)).ok_or_else(|| missing().into())
@@ -507,8 +506,8 @@ impl<'de> de::VariantAccess<'de> for Variant<'_> {
             Some(value) => {
                 let wrong = WrongValue {
                     place: Some(value.place.clone()),
-                    message: format!("`{}` takes no value", self.name),
-                    help: Some(format!("write `{}` alone", self.name)),
+                    message: format!("expected `{}` without a value, found {}", self.name, value.value.describe()),
+                    help: Some(format!("write `{}`", self.name)),
                     ..WrongValue::default()
                 };
                 Err(wrong.into())

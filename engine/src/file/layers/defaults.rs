@@ -14,14 +14,14 @@ pub(super) fn fill(graph: &mut Tree, defaults: &Tree, budget: &Budget, problems:
     }
     let (node, input) = (defaults.get("node"), defaults.get("input"));
     if let Some(node) = node {
-        check_keys(node, "the defaults of nodes", &NODE[..6], problems);
+        check_keys(node, "`defaults.node`", &NODE[..6], problems);
     }
     for (key, kind) in defaults.get("kinds").map_or(&[][..], Tree::entries) {
         check_keys(kind, &format!("the defaults of kind `{}`", key.name), &NODE, problems);
     }
     if let Some(from) = input.and_then(|input| input.get("from")) {
-        let message = "a connection's `from` has no default";
-        problems.push(Problem::new("E0103", from.place.clone(), message).help("write it at each node"));
+        let message = "`from` cannot have a default";
+        problems.push(Problem::new("E0103", from.place.clone(), message).help("write `from:` at each node"));
     }
     let Some(Tree { value: Value::Map(nodes), .. }) = graph.get_mut("nodes") else { return };
     for (_, this) in nodes.iter_mut().filter(|(_, node)| matches!(node.value, Value::Map(_))) {

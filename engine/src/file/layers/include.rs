@@ -22,25 +22,28 @@ pub(super) fn read(path: &Path, file: &str, folders: Option<&Folders>) -> Result
     let place = Place { file: file.into(), line: 0, column: 0 };
     let fail = |message: String, help: String| Problem::new("E0100", place.clone(), message).help(help);
     let unreadable = |error: io::Error| match error.kind() {
-        ErrorKind::InvalidInput => fail("not a regular file".into(), "name a graph file".into()),
+        ErrorKind::InvalidInput => fail("expected a regular file".into(), "write the path of a graph file".into()),
         _ => fail(format!("cannot be read: {error}"), "check the path".into()),
     };
     let opened = match folders {
         None => InputFile::open(path).map_err(unreadable),
         Some(folders) => folders.open_joined(path, file).map_err(|error| match error {
-            FileError::Outside(message) => fail(message, "move it there".into()),
+            FileError::Outside(message) => fail(message, "move the file below the graph's folder".into()),
             error => unreadable(error.into()),
         }),
     };
     let mut opened = opened?;
     if opened.size() > MAX_BYTES {
-        let message = format!("{} bytes is too large for a graph; the limit is {MAX_BYTES}", opened.size());
-        return Err(Problem { code: "E0101", ..fail(message, "split it".into()) });
+        let message = format!("the file must be at most {MAX_BYTES} bytes, got {}", opened.size());
+        return Err(Problem {
+            code: "E0101",
+            ..fail(message, "move parts to other files: `include: [part.yaml]`".into())
+        });
     }
     let bytes = opened.read_whole(MAX_BYTES).map_err(unreadable)?;
     let text = String::from_utf8(bytes).map_err(|e| {
         let line = e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
-        fail(format!("not UTF-8 in line {line}"), "save it as UTF-8".into())
+        fail(format!("expected UTF-8, found other bytes in line {line}"), "save the file as UTF-8".into())
     })?;
     Ok((text, opened))
 }
@@ -82,7 +85,7 @@ impl IncludeReader<'_, '_> {
             Value::List(items) => items,
             Value::Text(_) => vec![list],
             other => {
-                let message = format!("`include` is a list of files, not {}", other.describe());
+                let message = format!("`include` must be a list of files, got {}", other.describe());
                 self.problems
                     .push(Problem::new("E0105", list.place.clone(), message).help("write `include: [cameras.yaml]`"));
                 return;
@@ -102,8 +105,9 @@ impl IncludeReader<'_, '_> {
 
     fn file(&mut self, item: &Tree, folder: &Path) -> Option<Tree> {
         let Some(written) = item.as_text() else {
-            let message = format!("a file to include is a path, not {}", item.value.describe());
-            self.problems.push(Problem::new("E0105", item.place.clone(), message).help("write `[cameras.yaml]`"));
+            let message = format!("an included file must be a path, got {}", item.value.describe());
+            self.problems
+                .push(Problem::new("E0105", item.place.clone(), message).help("write `include: [cameras.yaml]`"));
             return None;
         };
         let written = self.variables.text(written, &item.place, self.problems)?;
@@ -111,8 +115,8 @@ impl IncludeReader<'_, '_> {
         self.files += 1;
         if self.files > MAX_FILES {
             if self.files == MAX_FILES + 1 {
-                let message = format!("the graph consists of more than {MAX_FILES} files");
-                self.problem(&item.place, message, "include fewer");
+                let message = format!("the graph must have at most {MAX_FILES} files");
+                self.problem(&item.place, message, "include fewer files");
             }
             return None;
         }
@@ -126,7 +130,7 @@ impl IncludeReader<'_, '_> {
             }
         };
         if self.open.contains(&real) {
-            self.problem(&item.place, format!("`{written}` includes itself"), "remove one of the two");
+            self.problem(&item.place, format!("`{written}` includes itself"), "remove this file from `include`");
             return None;
         }
         let mut tree = match Tree::parse(&text, &file) {
@@ -159,8 +163,8 @@ impl IncludeReader<'_, '_> {
             let known = below.get(made).map_or(&[][..], Tree::entries);
             for (key, _) in over.get(made).map_or(&[][..], Tree::entries) {
                 if let Some((first, _)) = known.iter().find(|(known, _)| known.name == key.name) {
-                    let message = format!("`{}` is already in {made}, at {}", key.name, first.place);
-                    let help = "rename one of them; to change an existing entry, use an overlay or a profile";
+                    let message = format!("duplicate `{}` in `{made}`, also defined at {}", key.name, first.place);
+                    let help = "rename one of the two; to change an existing entry, use an overlay or a profile";
                     self.problems.push(Problem::new("E0149", key.place.clone(), message).help(help));
                 }
             }

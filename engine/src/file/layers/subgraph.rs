@@ -43,7 +43,7 @@ pub(super) fn expand(
     let mut known = Vec::new();
     if let Some(subgraphs) = subgraphs {
         if !matches!(subgraphs.value, Value::Map(_)) {
-            let message = format!("`subgraphs` is a map from names to subgraphs, not {}", subgraphs.value.describe());
+            let message = format!("`subgraphs` must be a map of subgraphs by name, got {}", subgraphs.value.describe());
             problems.push(
                 Problem::new("E0105", subgraphs.place.clone(), message)
                     .help("write `subgraphs: { eye: { inputs: .., outputs: .., nodes: .. } }`"),
@@ -140,8 +140,8 @@ impl Expansion<'_, '_> {
             self.full = true;
             // So large a part of a graph is not planned for the sake of further problems.
             self.nodes.truncate(1);
-            let message = format!("the graph expands to more than {MAX_NODES} nodes");
-            return self.problem("E0153", &key.place, message, "use fewer subgraphs within subgraphs");
+            let message = format!("the graph must expand to at most {MAX_NODES} nodes");
+            return self.problem("E0153", &key.place, message, "nest fewer subgraphs");
         }
         self.connections(&mut node, scope);
         let name = format!("{}{}", scope.prefix, key.name);
@@ -201,25 +201,25 @@ impl Expansion<'_, '_> {
     fn subgraph_node(&mut self, key: &Key, name: &str, subgraph: &Tree, mut node: Tree, scope: &NameScope<'_>) {
         check_keys(
             &node,
-            &format!("node `{}`, which is made from a subgraph", key.name),
+            &format!("subgraph node `{}`", key.name),
             &["subgraph", "config", "from", "inputs", "nodes", "core", "on_error"],
             self.problems,
         );
         let Some(wanted) = subgraph.as_text() else {
-            let message = format!("a subgraph's name is a text, not {}", subgraph.value.describe());
+            let message = format!("`subgraph` must be a name, got {}", subgraph.value.describe());
             return self.problem("E0105", &subgraph.place, message, "write `subgraph: eye`");
         };
         let Some((&wanted, &definition)) = self.known.get_key_value(wanted) else {
             let help = suggest(wanted, self.known.keys().copied());
-            return self.problem("E0153", &subgraph.place, format!("there is no subgraph `{wanted}`"), help);
+            return self.problem("E0153", &subgraph.place, format!("unknown subgraph `{wanted}`"), help);
         };
         if scope.within.contains(&wanted) || scope.within.len() >= MAX_DEPTH {
             let message = if scope.within.contains(&wanted) {
                 format!("subgraph `{wanted}` contains itself")
             } else {
-                format!("subgraphs are nested more than {MAX_DEPTH} deep")
+                format!("subgraphs must be nested at most {MAX_DEPTH} deep")
             };
-            return self.problem("E0153", &subgraph.place, message, "write out the nodes of one of them");
+            return self.problem("E0153", &subgraph.place, message, "write the nodes in place of one subgraph");
         }
         let Some(parameters) = self.parameters(key, wanted, definition, node.get("config")) else { return };
         let parameters = parameters.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
@@ -246,8 +246,8 @@ impl Expansion<'_, '_> {
         self.variables.substitute(&mut nodes, &parameters, self.problems);
         self.outputs(key, name, wanted, definition);
         let Value::Map(nodes) = nodes.value else {
-            let message = format!("the nodes of subgraph `{wanted}` are not a map");
-            return self.problem("E0105", &nodes.place, message, "write `nodes:` and below it `small: { kind: .. }`");
+            let message = format!("`nodes` of subgraph `{wanted}` must be a map, got {}", nodes.value.describe());
+            return self.problem("E0105", &nodes.place, message, "write `nodes: { small: { kind: .. } }`");
         };
         let defaults: Vec<(Key, Tree)> = node
             .entries()
@@ -299,7 +299,8 @@ impl Expansion<'_, '_> {
             let given = config.and_then(|config| config.get(&parameter.name));
             let mut value = given.unwrap_or(default).clone();
             if value.value == Value::Null {
-                let message = format!("`{}` does not set `{}`, which `{wanted}` needs", key.name, parameter.name);
+                let message =
+                    format!("`{}` does not set the parameter `{}` of subgraph `{wanted}`", key.name, parameter.name);
                 self.problem("E0154", &key.place, message, format!("write `config: {{ {}: .. }}`", parameter.name));
                 ok = false;
             }
@@ -321,7 +322,8 @@ impl Expansion<'_, '_> {
                     inputs.insert(port.name.clone(), from);
                 }
                 _ => {
-                    let message = format!("subgraph `{wanted}` has {} inputs, but `from` names none", declared.len());
+                    let n = declared.len();
+                    let message = format!("`from` requires a single input, but subgraph `{wanted}` has {n}");
                     self.problem("E0155", &from.place, message, "write `inputs: { NAME: node/port }`");
                 }
             }
@@ -338,7 +340,7 @@ impl Expansion<'_, '_> {
         }
         for (port, spec) in declared {
             let Some(given) = inputs.get(&port.name) else {
-                let message = format!("nothing is connected to the input `{}` of `{}`", port.name, key.name);
+                let message = format!("input `{}` of `{}` is not connected", port.name, key.name);
                 self.problem("E0155", &key.place, message, format!("write `inputs: {{ {}: node/port }}`", port.name));
                 inputs.insert(port.name.clone(), Tree { place: key.place.clone(), value: Value::Null });
                 continue;
@@ -359,7 +361,7 @@ impl Expansion<'_, '_> {
         for (port, output) in definition.get("outputs").map_or(&[][..], Tree::entries) {
             let from = if matches!(output.value, Value::Map(_)) { output.get("from") } else { Some(output) };
             let Some(text) = from.and_then(Tree::as_text) else {
-                let message = format!("output `{}` of subgraph `{wanted}` does not name a node", port.name);
+                let message = format!("output `{}` of subgraph `{wanted}` must be a node", port.name);
                 self.problem(
                     "E0155",
                     &port.place,
@@ -397,7 +399,7 @@ impl Expansion<'_, '_> {
                 self.problem("E0155", &spec.place, error, "write `u8[480,640,3]`, `f32[≤100,6]` or `any`")
             }
             None => {
-                let message = format!("the type of a port is a text, not {}", spec.value.describe());
+                let message = format!("the type of a port must be text, got {}", spec.value.describe());
                 self.problem("E0155", &spec.place, message, "write `\"u8[480,640,3]\"`, in quotes, or `any`");
             }
         }
@@ -465,7 +467,7 @@ impl Expansion<'_, '_> {
             let Some(found) = found else {
                 let message = match port {
                     Some(port) => format!("`{node}` has no output `{port}`"),
-                    None => format!("`{node}` has {} outputs", outputs.len()),
+                    None => format!("expected one output of `{node}`, found {}", outputs.len()),
                 };
                 return Err((message, suggest(port.unwrap_or(""), outputs.keys().map(String::as_str))));
             };

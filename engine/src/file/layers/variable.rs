@@ -89,7 +89,7 @@ impl<'a> Variables<'a> {
             filled.written += before;
             let Some(end) = rest[at..].find('}') else {
                 let help = "write `${NAME}` or `${NAME:-default}`; `$${` is a literal `${`";
-                return Err((format!("`{}` is not closed", &rest[at..]), help.into()));
+                return Err((format!("expected `}}` at the end of `{}`", &rest[at..]), help.into()));
             };
             let whole = &rest[at..=at + end];
             let (value, written) = self.value(whole, parameters)?;
@@ -98,7 +98,7 @@ impl<'a> Variables<'a> {
             filled.text += &value;
             filled.changed = true;
             if filled.text.len() > MAX_TEXT {
-                let message = format!("the text exceeds {} KiB after substitution", MAX_TEXT >> 10);
+                let message = format!("the text must be at most {} KiB after substitution", MAX_TEXT >> 10);
                 return Err((message, "put the text into a file".into()));
             }
             rest = &rest[at + end + 1..];
@@ -127,8 +127,8 @@ impl<'a> Variables<'a> {
                 Value::Float(x) => Ok((x.to_string(), None)),
                 Value::Bool(b) => Ok((b.to_string(), None)),
                 other => Err((
-                    format!("parameter `{name}` is {}, which cannot be part of a text", other.describe()),
-                    format!("use `${{{name}}}` as the whole value"),
+                    format!("parameter `{name}` must be a scalar inside text, got {}", other.describe()),
+                    format!("write `${{{name}}}` as the whole value"),
                 )),
             };
         }
@@ -143,28 +143,28 @@ impl<'a> Variables<'a> {
             there.sort();
             let there: Vec<String> = there.into_iter().map(|name| format!("`{name}`")).collect();
             let help = if there.is_empty() {
-                "parameters are those of a subgraph; variables begin with `LIMEN_`".to_string()
+                "write a parameter of the subgraph, or a variable that begins with `LIMEN_`".to_string()
             } else {
-                format!("parameters here: {}", there.join(", "))
+                format!("write one of {}", there.join(", "))
             };
-            return Err((format!("there is no parameter `{name}`"), help));
+            return Err((format!("unknown parameter `{name}`"), help));
         }
         if let Some(value) = self.layers.variables.get(name) {
             return Ok((value.clone(), None));
         }
         let listed = self.layers.env.iter().any(|listed| listed == name);
         if !listed && !name.starts_with("LIMEN_") {
-            let help = format!("call it `LIMEN_{name}`, or allow it with `--env {name}`");
-            return Err((format!("the graph may not read the variable `{name}`"), help));
+            let help = format!("rename it to `LIMEN_{name}`, or allow it with `--env {name}`");
+            return Err((format!("the graph is not allowed to read the variable `{name}`"), help));
         }
         match (std::env::var(name), default) {
             (Ok(value), _) => Ok((value, (!listed).then(|| whole.to_string()))),
             (Err(std::env::VarError::NotPresent), Some(default)) => Ok((default.to_string(), None)),
             (Err(std::env::VarError::NotPresent), None) => {
-                Err((format!("`{name}` is not set"), format!("set it, or write `${{{name}:-default}}`")))
+                Err((format!("the variable `{name}` is not set"), format!("set it, or write `${{{name}:-default}}`")))
             }
             (Err(std::env::VarError::NotUnicode(_)), _) => {
-                Err((format!("`{name}` is not UTF-8"), "set it to text".to_string()))
+                Err((format!("the variable `{name}` must be UTF-8"), "set it to UTF-8 text".to_string()))
             }
         }
     }

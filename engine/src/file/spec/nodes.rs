@@ -5,7 +5,7 @@ use crate::base::deprecation::Deprecation;
 use crate::base::document::{Key, Tree, Value};
 use crate::base::error::{Place, Problem};
 use crate::base::policy::{ClockOffset, EdgePolicy, FaultSpec, NodePolicy, OnError, OnGap, RestartSpec};
-use crate::base::unit::Offset;
+use crate::base::unit::{Offset, Span, show_ns};
 use std::collections::HashMap;
 
 /// The largest number of messages an edge may hold.
@@ -19,8 +19,8 @@ pub(crate) fn deprecated_in_join(join: &Tree) -> Option<Deprecation> {
 impl SpecReader<'_> {
     pub(super) fn nodes(&mut self, tree: &Tree) -> Vec<NodeSpec> {
         let Value::Map(entries) = &tree.value else {
-            let message = format!("`nodes` is a map from names to nodes, not {}", tree.value.describe());
-            self.problem("E0105", &tree.place, message, "write `nodes:` and below it `camera: { kind: .. }`");
+            let message = format!("`nodes` must be a map of nodes by name, got {}", tree.value.describe());
+            self.problem("E0105", &tree.place, message, "write `nodes: { camera: { kind: .. } }`");
             return Vec::new();
         };
         // YAML refuses duplicate keys, but an expanded subgraph may produce the name of another node.
@@ -38,8 +38,8 @@ impl SpecReader<'_> {
                     nodes.push(node);
                 }
                 Some(first) => {
-                    let message = format!("there are two nodes `{}`, the other at {first}", key.name);
-                    self.problem("E0149", &key.place, message, "give one of them another name");
+                    let message = format!("duplicate node `{}`, also defined at {first}", key.name);
+                    self.problem("E0149", &key.place, message, "rename one of the two");
                 }
             }
         }
@@ -71,7 +71,7 @@ impl SpecReader<'_> {
         for (key, value) in entries {
             match key.name.as_str() {
                 "kind" => {
-                    let kind = self.text(value, "a kind").unwrap_or_default();
+                    let kind = self.text(value, "kind").unwrap_or_default();
                     node.kind = Placed { value: kind, place: value.place.clone() };
                 }
                 "config" => node.config = value.clone(),
@@ -89,7 +89,8 @@ impl SpecReader<'_> {
                         }
                     }
                     other => {
-                        let message = format!("`inputs` is a map from ports to `node/port`, not {}", other.describe());
+                        let message =
+                            format!("`inputs` must be a map of `node/port` by input, got {}", other.describe());
                         let help = match value.as_text() {
                             // A single input needs no name.
                             Some(text) => format!("write `from: {text}`"),
@@ -98,8 +99,8 @@ impl SpecReader<'_> {
                         self.problem("E0105", &value.place, message, help);
                     }
                 },
-                "core" => node.core = self.number(value, "a core", 0..=1023),
-                "cpu" => node.cpu = self.number(value, "a CPU", 0..=1023),
+                "core" => node.core = self.number(value, "core", 0..=1023),
+                "cpu" => node.cpu = self.number(value, "cpu", 0..=1023),
                 "on_error" => (policy.on_error, policy.restart) = self.on_error(value),
                 "qos" => policy.qos = value.read(self.problems),
                 "clock" => policy.clock = self.clock(value).unwrap_or_default(),
@@ -117,12 +118,12 @@ impl SpecReader<'_> {
             }
         }
         if node.core.is_some() && node.cpu.is_some() {
-            self.problem("E0117", &node.place, "both `core` and `cpu` are set", "keep one of them");
+            self.problem("E0117", &node.place, "both `core` and `cpu` are set", "remove `core` or `cpu`");
         }
         let is_map = matches!(tree.value, Value::Map(_));
         if is_map && node.places.get("kind").is_none() && !tree.has_misspelt("kind", &self.problems.0[before..]) {
-            let message = format!("node `{}` has no kind", key.name);
-            self.problem("E0112", &key.place, message, "write `kind:`; `limen-run kinds` lists the kinds");
+            let message = format!("`kind` is missing in node `{}`", key.name);
+            self.problem("E0112", &key.place, message, "add `kind: ..`; `limen-run kinds` lists the kinds");
         }
         node
     }
@@ -138,20 +139,24 @@ impl SpecReader<'_> {
                 self.problem(
                     "E0105",
                     &tree.place,
-                    "`on_error` is a word or `restart` with its settings",
-                    "write `{ restart: { max: 3 } }`",
+                    "`on_error` must be a word or `restart` with its settings, got an empty map",
+                    "write `on_error: { restart: { max: 3 } }`",
                 );
-            } else if spec.within.is_some_and(|within| within.as_nanos() <= longest) {
-                let message = format!("failures are forgotten before the backoff of {} restarts has passed", spec.max);
-                let help = format!("write `within:` longer than {}", crate::base::unit::show_ns(longest));
+            } else if let Some(within) = spec.within.map(Span::as_nanos).filter(|within| *within <= longest) {
+                let (longest, within) = (show_ns(longest), show_ns(within));
+                let message = format!(
+                    "`within` must be longer than the backoff of {} restarts ({longest}), got {within}",
+                    spec.max
+                );
+                let help = format!("write `within:` with more than {longest}");
                 self.problem("E0106", &tree.place, message, help);
             }
             if spec.max == 0 {
                 self.problem(
                     "E0106",
                     &tree.place,
-                    "`max: 0` never restarts the node",
-                    "write `max: 1` or more, or `on_error: stop`",
+                    "`max` must be at least 1, got 0",
+                    "write `max: 1`, or `on_error: stop`",
                 );
             }
             return (OnError::Restart, spec);
@@ -175,8 +180,8 @@ impl SpecReader<'_> {
                 self.problem(
                     "E0105",
                     &tree.place,
-                    "`clock` without `offset`",
-                    "write `clock: { offset: -3ms }` or `offset: auto`",
+                    "`offset` is missing in `clock`",
+                    "write `clock: { offset: -3ms }` or `clock: { offset: auto }`",
                 );
             }
             return None;
@@ -198,14 +203,13 @@ impl SpecReader<'_> {
             _ => (tree, EdgePolicy::default()),
         };
         if let (Some(port), Value::Int(_) | Value::Float(_) | Value::Bool(_)) = (&port, &from.value) {
-            let found = from.value.describe();
-            let value = found.trim_start_matches("the number ").trim_matches('`');
-            let message = format!("input `{port}` takes from a node, not from {found}");
-            let help = format!("for the same value in every call write `{port}: {{ value: {value} }}`");
+            let value = from.value.scalar().unwrap_or_default();
+            let message = format!("input `{port}` must be a node, got {}", from.value.describe());
+            let help = format!("write `{port}: {{ value: {value} }}` for a constant");
             self.problem("E0105", &from.place, message, help);
             return None;
         }
-        let text = self.text(from, "`from`")?;
+        let text = self.text(from, "from")?;
         let (node, output) = match text.split_once('/') {
             Some((node, output)) => (node.to_string(), Some(output.to_string())),
             None => (text.clone(), None),
@@ -213,13 +217,13 @@ impl SpecReader<'_> {
         let node = self.meant(node);
         let is_node = is_name(&node) || self.misnamed.contains(&node);
         if !is_node || !output.as_deref().is_none_or(is_name) {
-            let message = format!("`{text}` is not `node` or `node/port`");
+            let message = format!("expected `node` or `node/port`, found `{text}`");
             // A port of a topic has dots where the topic has slashes.
             let dotted =
                 output.filter(|output| is_name(&node) && output.contains('/')).map(|output| output.replace('/', "."));
             let help = dotted.filter(|dotted| is_name(dotted)).map_or_else(
-                || "name a node of this graph".to_string(),
-                |dotted| format!("a port has no `/` in its name: write `{node}/{dotted}`"),
+                || "write the name of a node of this graph".to_string(),
+                |dotted| format!("write `{node}/{dotted}`: names of ports have no `/`"),
             );
             self.problem("E0114", &from.place, message, help);
             return None;
@@ -232,13 +236,15 @@ impl SpecReader<'_> {
         type Read = fn(&mut SpecReader<'_>, &Tree, &mut EdgePolicy);
         let keys: [(&str, Read); 12] = [
             ("from", |_, _, _| {}),
-            ("capacity", |reader, value, policy| policy.capacity = reader.capacity(value)),
+            ("capacity", |reader, value, policy| policy.capacity = reader.capacity("capacity", value)),
             ("when_full", |reader, value, policy| policy.when_full = value.read(reader.problems).unwrap_or_default()),
-            ("soft_capacity", |reader, value, policy| policy.soft_capacity = reader.capacity(value)),
+            ("soft_capacity", |reader, value, policy| policy.soft_capacity = reader.capacity("soft_capacity", value)),
             ("max_bytes", |reader, value, policy| policy.max_bytes = value.read(reader.problems)),
             ("soft_bytes", |reader, value, policy| policy.soft_bytes = value.read(reader.problems)),
             ("soft_evict", |reader, value, policy| policy.soft_evict = value.read(reader.problems)),
-            ("urgent_capacity", |reader, value, policy| policy.urgent_capacity = reader.capacity(value)),
+            ("urgent_capacity", |reader, value, policy| {
+                policy.urgent_capacity = reader.capacity("urgent_capacity", value)
+            }),
             ("max_age", |reader, value, policy| policy.max_age = value.read(reader.problems)),
             ("expect_every", |reader, value, policy| policy.expect_every = value.read(reader.problems)),
             ("on_gap", |reader, value, policy| policy.on_gap = value.read(reader.problems).unwrap_or_default()),
@@ -252,17 +258,17 @@ impl SpecReader<'_> {
             }
         }
         if policy.on_gap != OnGap::Count && tree.get("expect_every").is_none() {
-            let message = format!("`on_gap: {}` without `expect_every`", policy.on_gap.name());
-            self.problem("E0118", &tree.locate("on_gap"), message, "write `expect_every: 1s`");
+            let message = format!("`on_gap: {}` requires `expect_every`", policy.on_gap.name());
+            self.problem("E0118", &tree.locate("on_gap"), message, "add `expect_every: 1s`");
         }
         if from.is_none() && !tree.has_misspelt("from", &self.problems.0[before..]) {
-            let message = "the connection has no `from`";
-            self.problem("E0114", &tree.place, message, "write `from: node/port`");
+            let message = "`from` is missing in the connection";
+            self.problem("E0114", &tree.place, message, "add `from: node/port`");
         }
         Some((from?, policy))
     }
 
-    fn capacity(&mut self, tree: &Tree) -> Option<usize> {
-        self.number(tree, "a capacity", 1..=MAX_CAPACITY as i128).map(|number| number.value)
+    fn capacity(&mut self, key: &str, tree: &Tree) -> Option<usize> {
+        self.number(tree, key, 1..=MAX_CAPACITY as i128).map(|number| number.value)
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct WrittenPath {
 impl SpecReader<'_> {
     pub(super) fn paths(&mut self, tree: &Tree) -> Vec<PathSpec> {
         let Value::List(items) = &tree.value else {
-            let message = format!("`paths` is a list, not {}", tree.value.describe());
+            let message = format!("`paths` must be a list, got {}", tree.value.describe());
             self.problem(
                 "E0105",
                 &tree.place,
@@ -42,8 +42,8 @@ impl SpecReader<'_> {
             if let Some(WrittenPath { deadline: None, on_miss, .. }) = written
                 && on_miss != OnMiss::Count
             {
-                let message = format!("`on_miss: {}` without a deadline", on_miss.name());
-                self.problem("E0118", &item.place, message, "write `deadline: 10ms`");
+                let message = format!("`on_miss: {}` requires a `deadline`", on_miss.name());
+                self.problem("E0118", &item.place, message, "add `deadline: 10ms`");
             }
             // Its ends are checked even if the rest could not be read.
             let end = |key| item.get(key).and_then(Tree::as_text).unwrap_or_default().to_string();
