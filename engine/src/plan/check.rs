@@ -58,9 +58,9 @@ fn note_slow_partner(
         _ => ("a message is used once".to_string(), format!("write `anchor: {}`", port(edge))),
     };
     Some(format!(
-        "`{}` joins messages by time for each of `{anchor_name}`, which begins one each {}; `{name}` begins one each {}, and {why}: \
-         at most {percent} % of the messages of `{anchor_name}` find a partner; {advice}, or `join: {{ policy: sample, trigger: {} }}` \
-         to take the newest",
+        "`{}` joins one message of `{name}` with each message of `{anchor_name}` by time. `{anchor_name}` produces one every {}, \
+         `{name}` one every {}, and {why}: at most {percent} % of the messages of `{anchor_name}` find a partner; {advice}, or \
+         `join: {{ policy: sample, trigger: {} }}` to read the newest",
         node.name,
         show_ns(each),
         show_ns(period),
@@ -92,7 +92,8 @@ impl Planner<'_> {
             };
             let Some(have) = output.and_then(|output| output.spec.as_ref()) else { continue };
             if let Err(why) = expectation.spec.accepts(have) {
-                let message = format!("{} carries {}, but gets {have}: {why}", expectation.port, expectation.spec);
+                let message =
+                    format!("type mismatch: {} expects {}, found {have}: {why}", expectation.port, expectation.spec);
                 self.problem("E0156", &expectation.place, message, remedy(have, &expectation.spec));
             }
         }
@@ -109,20 +110,22 @@ impl Planner<'_> {
                     && let Some(read) = self.spec.folders.read.find(path)
                 {
                     let read = read.display();
-                    let message = format!("`{}` writes a file that the graph reads, {read}", node.name);
+                    let message = format!("`{}` overwrites {read}, which the graph reads", node.name);
                     let place = named.get(node.name.as_str()).map(|n| n.config.locate("path"));
                     let place = place.unwrap_or_else(|| self.spec.place.clone());
-                    self.problem("E0132", &place, message, "write another file");
+                    self.problem("E0132", &place, message, "write another path");
                 }
                 if let Some(other) = claimed.insert(claim.clone(), node.name.clone()) {
-                    let what = match claim {
-                        Claim::File(path) => format!("the file {}", path.display()),
-                        Claim::Device(name) => format!("the device {name}"),
+                    let (what, help) = match claim {
+                        Claim::File(path) => {
+                            (format!("write to {}", path.display()), "write another `path` at one of them")
+                        }
+                        Claim::Device(name) => (format!("use {name}"), "write another device at one of them"),
                     };
-                    let message = format!("`{}` and `{other}` both claim {what}", node.name);
+                    let message = format!("`{}` and `{other}` both {what}", node.name);
                     let place = named.get(node.name.as_str()).map(|n| n.config.place.clone());
                     let place = place.unwrap_or_else(|| self.spec.place.clone());
-                    self.problem("E0132", &place, message, "give one of them another");
+                    self.problem("E0132", &place, message, help);
                 }
             }
         }
@@ -132,7 +135,7 @@ impl Planner<'_> {
     pub(super) fn note_latest(&self, nodes: &mut [NodePlan], edges: &[EdgePlan]) {
         for edge in edges.iter().filter(|edge| edge.policy.when_full == WhenFull::Latest && !edge.crossing) {
             let note = format!(
-                "`latest` from `{}` supersedes nothing while both nodes run on one thread; `core:` separates them",
+                "`latest` from `{}` has no effect while both nodes run on one thread: separate them with `core:`",
                 edge.from_name
             );
             nodes[edge.to].notes.push(note);
@@ -144,7 +147,7 @@ impl Planner<'_> {
         let is_untaken =
             |node: &&NodePlan| !node.outputs.is_empty() && node.outputs.iter().all(|output| output.edges.is_empty());
         for node in nodes.iter().filter(is_untaken) {
-            notes.push(format!("no node takes what `{}` gives", node.name));
+            notes.push(format!("no node reads the outputs of `{}`", node.name));
         }
     }
 
@@ -166,8 +169,8 @@ impl Planner<'_> {
             let slow = seen.into_iter().filter(|i| nodes[*i].cost == Cost::Infer).min();
             if let Some(slow) = slow.map(|i| &nodes[i]) {
                 notes.push(format!(
-                    "`{}` is live, and every edge from it to `{}` blocks: when `{1}` is slow, `{0}` waits; \
-                     `when_full: latest` on one of them keeps it fresh",
+                    "`{}` is live, and every edge from it to `{}` blocks: when `{1}` is slow, `{0}` waits; write \
+                     `when_full: latest` at one of these edges",
                     node.name, slow.name
                 ));
             }
@@ -182,8 +185,8 @@ impl Planner<'_> {
             for slow in worker.nodes.iter().map(|at| &nodes[*at]) {
                 if let Some(budget) = slow.policy().budget_ns().filter(|budget| budget.saturating_mul(2) > *deadline) {
                     notes.push(format!(
-                        "`{}` may take {} a call, more than half of the {} that a path through `{}`, on the same thread, may \
-                         take: `core:` separates them",
+                        "`{}` may take {} per call, more than half of the deadline ({}) of a path through `{}` on the same \
+                         thread: separate them with `core:`",
                         slow.name,
                         show_ns(budget),
                         show_ns(*deadline),
@@ -204,7 +207,7 @@ impl Planner<'_> {
             let keys = [("qos", node.policy.qos.is_some()), ("clock", node.policy.clock != ClockOffset::None)];
             for (key, _) in keys.into_iter().filter(|(_, is_written)| *is_written) {
                 let place = node.places.get(key).unwrap_or(&node.place);
-                let message = format!("`{}` is not a source: its messages inherit `{key}`", node.name);
+                let message = format!("`{key}` requires a source, but `{}` inherits it", node.name);
                 let sources =
                     plan.reached_by.iter().rev().filter_map(|number| numbered.get(number)).take(MAX_SOURCES_NAMED);
                 let mut sources: Vec<String> = sources.map(|at| format!("`{}`", nodes[*at].name)).collect();
@@ -234,10 +237,10 @@ impl Planner<'_> {
             let period = source.and_then(|source| source.planned.as_ref()?.ports().period).filter(|period| *period > 0);
             let per_second = source.zip(period).map(|(source, period)| {
                 let each_second = (bytes as u128 * 1_000_000_000 / u128::from(period)) as u64;
-                format!(", {} a second if none of `{}` is left out", show_bytes(each_second), source.name)
+                format!(", {} per second if every message of `{}` is copied", show_bytes(each_second), source.name)
             });
             let copied = show_bytes(bytes as u64);
-            notes.push(format!("`{}` copies {copied} for each message{}", node.name, per_second.unwrap_or_default()));
+            notes.push(format!("`{}` copies {copied} per message{}", node.name, per_second.unwrap_or_default()));
         }
     }
 
@@ -285,25 +288,27 @@ impl Planner<'_> {
             let Some(((way, a, one), (other_way, b, other))) = pairs.next() else { continue };
             let (names, way_out) = (
                 format!("`{}` and `{}`", nodes[*a].name, nodes[*b].name),
-                "`join: { policy: by_time, within: .. }` pairs them by time, `join: { policy: sample }` takes the newest",
+                "write `join: { policy: by_time, within: 10ms }` to pair them by time, or `join: { policy: sample }` to read \
+                 the newest",
             );
             let rate = |name: &str, ports: &Ports| match ports.period {
-                Some(period) => format!("`{name}` begins one each {}", show_ns(period)),
-                None => format!("nothing says how many `{name}` begins"),
+                Some(period) => format!("`{name}` produces one every {}", show_ns(period)),
+                None => format!("the rate of `{name}` is unknown"),
             };
             let rates = format!("{}, {}", rate(&nodes[*a].name, one), rate(&nodes[*b].name, other));
             if by_time {
                 if one.period.is_some() && other.period.is_some() {
                     notes.push(format!(
-                        "`{}` joins messages of {names} by time without an `anchor`: {rates}, and messages without a partner are lost; \
-                         with `anchor:` only those of that input are, and the rest are discarded",
+                        "`{}` joins messages of {names} by time without an `anchor`: {rates}. Messages without a partner are lost; \
+                         with `anchor:` only messages of the anchor are lost, and the others are discarded",
                         node.name
                     ));
                 }
                 continue;
             }
             let message = format!(
-                "`{}` takes messages of {names} together by their numbers: {rates}, and the pairs drift apart in time until an edge is full; from then on the faster source waits",
+                "`{}` joins messages of {names} by sequence number: {rates}. The pairs drift apart in time until an edge is \
+                 full, and then the faster source waits",
                 node.name
             );
             let is_whole = [way, other_way].iter().all(|edge| loses_nothing(**edge, nodes, edges, &self.effort));
@@ -351,9 +356,14 @@ impl Planner<'_> {
         for (number, core) in self.spec.cores.iter().filter(|(_, core)| core.rt.is_some()) {
             let cpu = cpus.get(*number);
             if !workers.iter().any(|worker| worker.place.cpu.is_some() && worker.place.cpu == cpu.copied()) {
-                let message = format!("core {number} asks for real time, and no node runs on it");
+                let message = format!("core {number} requests real time, but no node runs on it");
                 if strict {
-                    self.problem("E0143", &core.place.clone(), message, "give a node this core, or remove `rt`");
+                    self.problem(
+                        "E0143",
+                        &core.place.clone(),
+                        message,
+                        format!("write `core: {number}` at a node, or remove `rt`"),
+                    );
                 } else {
                     notes.push(message);
                 }
@@ -364,7 +374,7 @@ impl Planner<'_> {
         let has_helpers = nodes.iter().any(|node| node.helpers > 0) || workers.iter().any(|w| w.place.cpu.is_none());
         let place = core.place.clone();
         if !self.options.allow_rt {
-            let message = format!("core {number} asks for real time, which is not allowed");
+            let message = format!("core {number} requests real time, which is not allowed");
             if strict {
                 self.problem("E0143", &place, message, "allow it with `--allow-rt`, or remove `rt`");
             } else {
@@ -372,11 +382,11 @@ impl Planner<'_> {
             }
             workers.iter_mut().for_each(|worker| worker.place.real_time = None);
         } else if real_time(workers) >= all {
-            let message = format!("real-time threads would take all {all} CPUs");
-            self.problem("E0143", &place, message, "leave one core without `rt`: the rest of the system needs it");
+            let message = format!("real-time threads would occupy all {all} CPUs");
+            self.problem("E0143", &place, message, "remove `rt` from one core: the rest of the system needs it");
         } else if has_helpers && real_time(workers) >= cpus.len() {
-            let message = "real-time threads would take all CPUs of the run, and helper threads need one";
-            self.problem("E0143", &place, message, "leave one core without `rt`, or give the run another CPU");
+            let message = "real-time threads would occupy all CPUs of the run, but helper threads need one";
+            self.problem("E0143", &place, message, "remove `rt` from one core, or add a CPU to the run");
         }
     }
 
@@ -398,8 +408,8 @@ impl Planner<'_> {
             if !is_stateful || node.in_edges.len() < 2 {
                 if !written.is_empty() {
                     let message =
-                        format!("`stream` at an input of `{name}`, which is no model with `state:` and several inputs");
-                    self.problem("E0162", place, message, "leave `stream` out");
+                        format!("`stream` requires a model with `state:` and several inputs, but `{name}` is not one");
+                    self.problem("E0162", place, message, "remove `stream`");
                 }
                 continue;
             }
@@ -411,9 +421,9 @@ impl Planner<'_> {
                 ([input], Some(given)) if *input == given => Some(given),
                 ([], None) => None,
                 _ => {
-                    let message =
-                        format!("`{name}` keeps one state for each stream, but several inputs are its stream");
-                    let help = "write `stream: true` at one input: at the `trigger` or `anchor` of its `join`, if that has one";
+                    let message = format!("`{name}` must have one stream input, got several");
+                    let help =
+                        "write `stream: true` at one input; if its `join` has a `trigger` or `anchor`, at that input";
                     self.problem("E0162", place, message, help);
                     continue;
                 }
@@ -429,8 +439,8 @@ impl Planner<'_> {
                 None => {
                     let inputs: Vec<String> = node.inputs.iter().map(|(port, _)| format!("`{port}`")).collect();
                     let message = format!(
-                        "`{name}` keeps a state for each stream, and the messages of its inputs come from different sources: \
-                         nothing says which are the stream"
+                        "`{name}` keeps a state for each stream, but its inputs come from different sources and none is marked \
+                         as the stream"
                     );
                     let help =
                         format!("write `stream: true` at one of {}: `{{ from: .., stream: true }}`", inputs.join(", "));
@@ -465,8 +475,11 @@ impl Planner<'_> {
                 }
                 let Some(most) = gathers else {
                     if is(from, |ports| ports.scatters) {
-                        let message = format!("`{}` scatters parts that `{}` made", nodes[at].name, nodes[from].name);
-                        let help = "put a `gather` between them: parts of parts cannot be told apart";
+                        let message = format!(
+                            "`{}` scatters parts that `{}` has scattered already",
+                            nodes[at].name, nodes[from].name
+                        );
+                        let help = "put a `gather` node between them";
                         self.problem("E0146", &specs[at].place, message, help);
                         break;
                     }
@@ -478,9 +491,9 @@ impl Planner<'_> {
                 if is(from, |ports| ports.scatters) {
                     let parts = nodes[from].outputs.iter().map(|out| out.emits).max().unwrap_or(0);
                     if most < parts {
+                        let (gather, scatter) = (&nodes[at].name, &nodes[from].name);
                         let message = format!(
-                            "`{}` takes {most} parts, but `{}` makes up to {parts}",
-                            nodes[at].name, nodes[from].name
+                            "`max` of `{gather}` must be at least the {parts} parts of `{scatter}`, got {most}"
                         );
                         self.problem("E0146", &specs[at].config.place, message, format!("write `max: {parts}`"));
                     }
@@ -488,14 +501,14 @@ impl Planner<'_> {
                 }
                 if nodes[from].in_edges.is_empty() || is(from, |ports| ports.gathers.is_some()) {
                     let message = format!(
-                        "`{}` gathers parts, but messages from `{}` were not taken apart",
+                        "`{}` gathers parts, but no `scatter` splits the messages from `{}`",
                         nodes[at].name, nodes[from].name
                     );
                     self.problem(
                         "E0146",
                         &specs[at].place,
                         message,
-                        "put a `scatter` before it, or use `window` to combine several messages",
+                        "put a `scatter` node upstream, or use `window` to combine several messages",
                     );
                     break;
                 }

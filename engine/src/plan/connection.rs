@@ -4,7 +4,7 @@ use super::planner::{Planner, Producer};
 use super::{EdgePlan, NodePlan};
 use crate::base::error::{Place, suggest};
 use crate::base::policy::{EdgePolicy, WhenFull};
-use crate::base::unit::Bytes;
+use crate::base::unit::{Bytes, show_bytes};
 use crate::exec::planned::PlannedNode;
 use crate::file::spec::{InputSpec, NodeSpec};
 use crate::message::MAX_PORTS;
@@ -83,14 +83,15 @@ impl Planner<'_> {
         for (what, n, fixed) in
             [("inputs", ports.inputs.len(), planned.counts().0), ("outputs", ports.outputs.len(), planned.counts().1)]
         {
-            if fixed.is_some_and(|f| f != n) {
-                let message = format!("kind `{}` declares {n} {what}, but its type has other ports", node.kind.value);
-                self.problem("E0131", &node.kind.place, message, "this is a bug in the kind");
+            if let Some(fixed) = fixed.filter(|fixed| *fixed != n) {
+                let kind = &node.kind.value;
+                let message = format!("kind `{kind}` declares {n} {what}, but its type has {fixed}");
+                self.problem("E0131", &node.kind.place, message, "report this to the author of the kind");
                 return false;
             }
             if n > MAX_PORTS {
-                let message = format!("node `{}` has {n} {what}, and a node has at most {MAX_PORTS}", node.name);
-                self.problem("E0130", &node.place, message, "use several nodes, each with some of them");
+                let message = format!("a node must have at most {MAX_PORTS} {what}, got {n} at `{}`", node.name);
+                self.problem("E0130", &node.place, message, "split the node into several nodes");
                 return false;
             }
         }
@@ -104,14 +105,14 @@ impl Planner<'_> {
                 return false;
             }
             let names = ports.inputs.iter().map(|i| format!("`{}`", i.name)).collect::<Vec<_>>().join(", ");
-            let message = format!("node `{}` takes {names}, but nothing is connected", node.name);
+            let message = format!("node `{}` expects {names}, but nothing is connected", node.name);
             self.problem("E0125", &node.place, message, "write `from: node` or `inputs: { .. }`");
             return false;
         }
         if ports.inputs.is_empty()
             && let Some(first) = node.inputs.first()
         {
-            let message = format!("kind `{}` is a source and takes no inputs", node.kind.value);
+            let message = format!("kind `{}` is a source and has no inputs", node.kind.value);
             self.problem("E0125", &first.place, message, "remove `from`, or choose another kind");
             return false;
         }
@@ -149,12 +150,7 @@ impl Planner<'_> {
             match (port, name) {
                 (Some(port), _) if connected[port].is_some() => {
                     let message = format!("input `{}` of `{}` is connected twice", ports[port], node.name);
-                    self.problem(
-                        "E0126",
-                        &connection.place,
-                        message,
-                        "a port takes from one output; use a join for more",
-                    );
+                    self.problem("E0126", &connection.place, message, "remove one of the two connections");
                 }
                 (Some(port), _) => connected[port] = Some(i),
                 (None, Some(name)) => {
@@ -162,9 +158,9 @@ impl Planner<'_> {
                     self.problem("E0123", &connection.place, message, suggest(name, names));
                 }
                 (None, None) => {
-                    let all = names.map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
-                    let message = format!("node `{}` has several inputs", node.name);
-                    self.problem("E0123", &connection.place, message, format!("name them under `inputs:`: {all}"));
+                    let all = names.map(|n| format!("{n}: ..")).collect::<Vec<_>>().join(", ");
+                    let message = format!("`from` requires a single input, but node `{}` has several", node.name);
+                    self.problem("E0123", &connection.place, message, format!("write `inputs: {{ {all} }}`"));
                 }
             }
         }
@@ -177,7 +173,7 @@ impl Planner<'_> {
             for dim in out.spec.iter().flat_map(|s| &s.shape) {
                 if let Dim::Unbounded(key) = dim {
                     let message = format!("the size of `{}/{}` has no bound", node.name, out.name);
-                    self.problem("E0129", &node.config.place, message, format!("write `{key}` in its config"));
+                    self.problem("E0129", &node.config.place, message, format!("write `config: {{ {key}: .. }}`"));
                 }
             }
         }
@@ -194,14 +190,14 @@ impl Planner<'_> {
         let EdgePlan { from_name, to_name, ty, .. } = edge;
         if given != Some(*ty) {
             let have = given.map_or("nothing", |given| given.name);
-            let message = format!("`{from_name}` gives {have}, `{to_name}` takes {}", ty.name);
-            self.problem("E0127", place, message, "put a node between them that converts one to the other");
+            let message = format!("type mismatch: `{from_name}` produces {have}, `{to_name}` expects {}", ty.name);
+            self.problem("E0127", place, message, "put a node that converts the type between them");
             return false;
         }
         if let (Some(want), Some(have)) = (want, &edge.spec)
             && let Err(why) = want.accepts(&bounded(have, want))
         {
-            let message = format!("`{from_name}` gives {have}, `{to_name}` takes {want}: {why}");
+            let message = format!("type mismatch: `{from_name}` produces {have}, `{to_name}` expects {want}: {why}");
             self.problem("E0128", place, message, remedy(have, want));
             return false;
         }
@@ -221,37 +217,37 @@ impl Planner<'_> {
         for (key, _) in marks.into_iter().filter(|(_, is_written)| *is_written) {
             let wrong = match key {
                 _ if when_full == WhenFull::Latest => Some((
-                    "an edge with `when_full: latest` holds one message and has no watermarks",
-                    "remove it, or choose `drop_oldest`",
+                    "is not supported with `when_full: latest`, which holds one message",
+                    "remove it, or write `when_full: drop_oldest`",
                 )),
-                "soft_bytes" if max_bytes.is_none() => {
-                    Some(("a soft watermark in bytes needs a hard one", "write `max_bytes` too"))
-                }
+                "soft_bytes" if max_bytes.is_none() => Some(("requires `max_bytes`", "add `max_bytes: 4MiB`")),
                 "soft_evict"
                     if when_full != WhenFull::DropOldest || (soft_capacity.is_none() && soft_bytes.is_none()) =>
                 {
                     Some((
-                        "only `drop_oldest` evicts, and only above a soft watermark",
+                        "requires `when_full: drop_oldest` and a soft watermark",
                         "write `when_full: drop_oldest` and `soft_capacity`",
                     ))
                 }
                 _ => None,
             };
             if let Some((message, help)) = wrong {
-                self.problem("E0133", connection.place_of(key), format!("`{key}`: {message}"), help);
+                self.problem("E0133", connection.place_of(key), format!("`{key}` {message}"), help);
             }
         }
         for (key, bytes) in [("max_bytes", max_bytes), ("soft_bytes", soft_bytes)] {
             if bytes == Some(Bytes(0)) {
-                let message = format!("`{key}: 0B`: no message could ever pass");
-                self.problem("E0133", connection.place_of(key), message, "write how many bytes the edge may hold");
+                let message = format!("`{key}` must be at least 1B, got 0B");
+                self.problem("E0133", connection.place_of(key), message, format!("write `{key}: 4MiB`"));
             }
         }
         if let (Some(soft), Some(hard)) = (soft_bytes, max_bytes)
             && soft > hard
         {
             let place = connection.place_of("soft_bytes");
-            self.problem("E0133", place, "the soft watermark is above the hard one", "write less than `max_bytes`");
+            let [soft, hard] = [soft, hard].map(|bytes| show_bytes(bytes.0));
+            let message = format!("`soft_bytes` must be at most `max_bytes` ({hard}), got {soft}");
+            self.problem("E0133", place, message, "write a smaller `soft_bytes`, or a larger `max_bytes`");
         }
     }
 }

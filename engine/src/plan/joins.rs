@@ -35,13 +35,13 @@ impl Planner<'_> {
                     .and_then(|n| nodes.iter().find(|s| usize::from(s.stage.source) == *n && s.role == Role::Source))
                 {
                     let message = format!(
-                        "`{}` takes its inputs {}, and several come from `{}`: backpressure from one could stop the one that \
-                         is waited for",
+                        "`{}` (`policy: {}`) could deadlock: several of its inputs come from `{}`, and backpressure on one \
+                         of them can block another",
                         node.name,
                         node.stage.rule.policy.name(),
                         source.name
                     );
-                    let help = "write `patience: 16` in its `join`: after that many messages an input is skipped";
+                    let help = "write `patience: 16` in its `join`: the node then skips an input after 16 messages";
                     self.problem("E0134", &specs[at].place, message, help);
                     continue;
                 }
@@ -51,13 +51,13 @@ impl Planner<'_> {
                 && let Some(other) = held_by_another(at, nodes, edges, &self.effort)
             {
                 let message = format!(
-                    "`{}` takes its inputs {}, and `{}` waits for the same sources: its backpressure could stop the one that \
-                     is waited for",
+                    "`{}` (`policy: {}`) could deadlock: `{}` waits for the same sources, and its backpressure can block an \
+                     input of `{0}`",
                     node.name,
                     node.stage.rule.policy.name(),
                     nodes[other].name
                 );
-                let help = "write `patience: 16` in its `join`: after that many messages an input is skipped";
+                let help = "write `patience: 16` in its `join`: the node then skips an input after 16 messages";
                 self.problem("E0134", &specs[at].place, message, help);
                 continue;
             }
@@ -77,16 +77,13 @@ impl Planner<'_> {
                 }
                 Loss::Edge(e) => {
                     format!(
-                        "the edge from `{}` may lose messages ({})",
+                        "the edge from `{}` may lose messages (`when_full: {}`)",
                         edges[e].from_name,
                         edges[e].policy.when_full.name()
                     )
                 }
                 Loss::Node(n) if nodes[n].stage.rule.policy == JoinPolicy::Sample => {
-                    format!(
-                        "`{}` samples, and drops messages that arrive before the first of its other inputs",
-                        nodes[n].name
-                    )
+                    format!("`{}` samples, and drops messages until each of its other inputs has one", nodes[n].name)
                 }
                 Loss::Node(n) if merges_streams(&nodes[n]) => {
                     format!("`{}` merges several streams", nodes[n].name)
@@ -101,11 +98,14 @@ impl Planner<'_> {
                     format!("`{}` skips messages it fails on", nodes[n].name)
                 }
                 Loss::Port(n, _) if !nodes[n].planned.as_ref().is_some_and(|planned| planned.ports().routes) => {
-                    format!("`{}` forwards each input by its own output, not in step", nodes[n].name)
+                    format!(
+                        "`{}` forwards each input to an output of its own, without keeping them aligned",
+                        nodes[n].name
+                    )
                 }
                 Loss::Node(n) | Loss::Port(n, _) => format!("`{}` may drop messages", nodes[n].name),
             };
-            let message = format!("`{}` joins its inputs, and {why}: it could wait forever for a partner", node.name);
+            let message = format!("join `{}` could wait forever for a partner: {why}", node.name);
             let has_source = |e: &usize, source: &usize| nodes[edges[*e].from].reached_by.binary_search(source).is_ok();
             let first = node.in_edges.first().map_or(&[][..], |e| &nodes[edges[*e].from].reached_by);
             let is_apart = |e: &usize| !first.iter().any(|source| has_source(e, source));
@@ -113,7 +113,7 @@ impl Planner<'_> {
                 "if the inputs have different sources, write `join: { policy: by_time, within: 10ms }`; if their messages match by \
                  number, write `join: { patience: 16 }`"
             } else {
-                "write `join: { patience: 16 }`: after that many messages a partner counts as lost"
+                "write `join: { patience: 16 }`: a partner counts as lost after 16 messages"
             };
             self.problem("E0134", &specs[at].place, message, help);
         }

@@ -33,11 +33,11 @@ impl KindWords {
             None => match &self.that_mention(kind, kinds)[..] {
                 [] => format!("{}; `limen-run kinds` describes each", suggest(kind, names)),
                 some => {
-                    format!("kinds that mention `{kind}`: {}; `limen-run explain KIND` describes one", some.join(", "))
+                    format!("see one of {} with `limen-run explain KIND`", some.join(", "))
                 }
             },
         };
-        Problem::new("E0124", place.clone(), format!("there is no kind `{kind}`")).help(help)
+        Problem::new("E0124", place.clone(), format!("unknown kind `{kind}`")).help(help)
     }
 }
 

@@ -57,15 +57,15 @@ impl Planner<'_> {
                 .flat_map(|n| {
                     n.outputs.iter().map(|o| (o.bytes, format!("the largest pool is `{}/{}`", n.name, o.name)))
                 })
-                .chain(nodes.iter().map(|n| (own(n), format!("`{}` takes the most for itself,", n.name))))
-                .chain([(memory.files, "the program's files in memory take the most,".to_string())])
+                .chain(nodes.iter().map(|n| (own(n), format!("the largest part is the node `{}`", n.name))))
+                .chain([(memory.files, "the largest part is the program's files in memory".to_string())])
                 .collect();
             largest.sort();
-            let largest = largest.pop().map(|(b, what)| format!("; {what} with {}", show_bytes(b as u64)));
+            let largest = largest.pop().map(|(b, what)| format!("; {what} ({})", show_bytes(b as u64)));
             let message = format!(
-                "the plan takes {}, and the limit is {}{}",
-                show_bytes(memory.total() as u64),
+                "the memory of the graph must be at most {}, got {}{}",
                 show_bytes(limit as u64),
+                show_bytes(memory.total() as u64),
                 largest.unwrap_or_default()
             );
             let place = match &self.spec.run.max_memory {
@@ -73,9 +73,9 @@ impl Planner<'_> {
                 None => Place { line: 0, ..self.spec.place.clone() },
             };
             let help = if limit == addresses {
-                "lower capacities and sizes, or raise the limit of address space: `ulimit -v`"
+                "lower capacities and message sizes, or raise the limit of the address space with `ulimit -v`"
             } else {
-                "lower capacities and sizes, or raise `run.max_memory`"
+                "lower capacities and message sizes, or raise `run.max_memory`"
             };
             self.problem("E0136", &place, message, help);
         }
@@ -93,13 +93,13 @@ impl Planner<'_> {
             nodes.iter().flat_map(|n| n.outputs.iter().map(|o| (o.device_bytes, format!("{}/{}", n.name, o.name))));
         let (bytes, largest) = largest.max().unwrap_or_default();
         let message = format!(
-            "the pools on devices take {}, and the limit is {} (`run.max_memory`); the largest, of `{largest}`, takes {}",
-            show_bytes(memory.devices as u64),
+            "the pools on devices must be at most {} (`run.max_memory`), got {}; the largest pool is `{largest}` ({})",
             show_bytes(limit as u64),
+            show_bytes(memory.devices as u64),
             show_bytes(bytes as u64)
         );
         let place = self.spec.run.max_memory_place.clone();
-        self.problem("E0136", &place, message, "lower the capacities of edges on the device, or the batches");
+        self.problem("E0136", &place, message, "lower the `capacity` of edges on the device, or the batch size");
     }
 }
 

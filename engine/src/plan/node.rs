@@ -55,16 +55,23 @@ impl Planner<'_> {
             _ if kind.takes_constants() => {
                 if let Some(there) = node.mistaken_constants() {
                     let what = there.value.describe();
-                    let message = format!("`constants` holds the values of constant inputs by port; this is {what}");
-                    self.problem("E0163", &there.place, message, "leave it out, and write all values among `inputs`");
+                    let message = format!("`constants` must be a map of values by input, got {what}");
+                    self.problem(
+                        "E0163",
+                        &there.place,
+                        message,
+                        "remove `constants`, and write `inputs: { NAME: { value: .. } }`",
+                    );
                     return None;
                 }
                 let mut repeated = false;
                 for port in node.repeated_constants() {
                     repeated = true;
-                    let message =
-                        format!("`{}/{}` has a second value, in `config: {{ constants: … }}`", node.name, port.name);
-                    self.problem("E0163", &port.place, message, "write it once, here");
+                    let message = format!(
+                        "duplicate value of `{}/{}`, also set in `config: {{ constants: .. }}`",
+                        node.name, port.name
+                    );
+                    self.problem("E0163", &port.place, message, "remove the value in `constants`");
                 }
                 if repeated {
                     return None;
@@ -76,8 +83,8 @@ impl Planner<'_> {
                 for (port, value) in constants {
                     let kind = &node.kind.value;
                     let message =
-                        format!("`{}/{}` has a constant value, which `{kind}` does not take", node.name, port.name);
-                    let help = format!("connect a node, or see `limen-run explain {kind}` for its config");
+                        format!("kind `{kind}` does not support a constant value at `{}/{}`", node.name, port.name);
+                    let help = format!("connect a node, or set the value in `config`: see `limen-run explain {kind}`");
                     self.problem("E0163", &value.place, message, help);
                 }
                 return None;
@@ -123,7 +130,7 @@ impl Planner<'_> {
                     if let (NodePart::Misfit(_, [have, want]), Some(input)) = (&error.at, input) {
                         let output = input.output.as_ref().map(|output| format!("/{output}")).unwrap_or_default();
                         let message = format!(
-                            "`{}{output}` gives {have}, `{}/{port}` takes {want}: {}",
+                            "type mismatch: `{}{output}` produces {have}, `{}/{port}` expects {want}: {}",
                             input.node, node.name, error.message
                         );
                         self.problem("E0128", &place, message, error.help.unwrap_or_default());
@@ -143,14 +150,12 @@ impl Planner<'_> {
             let mut problem = Problem::new(code, place, message);
             // Fallback for kinds that give no help.
             problem.help = error.help.or_else(|| match &error.at {
-                NodePart::Field(path) | NodePart::Value(path) => {
-                    Some(format!("change `{path}` in the config of `{}`", node.name))
+                At::Field(path) | At::Value(path) => Some(format!("change `{path}` in the config of `{}`", node.name)),
+                At::Input(port) | At::Misfit(port, _) => {
+                    Some(format!("connect another output to `{}/{port}`", node.name))
                 }
-                NodePart::Input(port) | NodePart::Misfit(port, _) => {
-                    Some(format!("connect something else to `{}/{port}`", node.name))
-                }
-                NodePart::Node | NodePart::Connections(_) => {
-                    Some(format!("change `{}`; `limen-run kinds` describes its kind", node.name))
+                At::Node | At::Connections(_) => {
+                    Some(format!("change `{}`: see `limen-run explain {}`", node.name, node.kind.value))
                 }
             });
             self.problems.push(problem);
@@ -239,43 +244,45 @@ impl Planner<'_> {
         };
         let by_time = *policy == JoinPolicy::ByTime;
         if plan.inputs.len() < 2 {
-            wrong("`join` with one input", "remove `join`, or name several `inputs`");
+            wrong("`join` requires several inputs", "remove `join`, or write several `inputs`");
         } else if *policy != JoinPolicy::Zip && policy.merges() != merges {
-            let (message, help) = if merges {
-                ("takes one message at a time", "its policies are `in_turn`, `oldest_first` and `priority`")
+            let (policies, help) = if merges {
+                ("`in_turn`, `oldest_first` or `priority`", "write `policy: in_turn`")
             } else {
-                ("takes messages of all its inputs together", "its policies are `zip`, `by_time` and `sample`")
+                ("`zip`, `by_time` or `sample`", "write `policy: zip`")
             };
-            wrong(&format!("{message}, not `{}`", policy.name()), help);
+            wrong(&format!("`policy` must be {policies}, got `{}`", policy.name()), help);
         }
         if by_time != within.is_some() || (wait.is_some() && !by_time) {
             let message = match by_time {
-                true => "`policy: by_time` needs `within`",
-                false => "`within` and `wait` belong to `policy: by_time`",
+                true => "`policy: by_time` requires `within`",
+                false => "`within` and `hold` require `policy: by_time`",
             };
             wrong(message, "write `join: { policy: by_time, within: 5ms }`");
         }
         if let Some(port) = trigger
             && (input_of(plan, trigger).is_none() || *policy != JoinPolicy::Sample)
         {
-            let message = format!("`trigger: {port}` needs `policy: sample` and the name of an input");
-            wrong(&message, "write `policy: sample`, and name an input");
+            let message = format!("`trigger: {port}` requires `policy: sample` and the name of an input");
+            let input = plan.inputs.first().map_or("..", |(port, _)| &**port);
+            wrong(&message, &format!("write `join: {{ policy: sample, trigger: {input} }}`"));
         }
         if (pick.is_some() || anchor.is_some()) && !by_time {
             let help = match (policy, anchor) {
                 (JoinPolicy::Sample, Some(name)) => format!("write `trigger: {name}`"),
                 _ => "write `join: { policy: by_time, within: 5ms, .. }`".into(),
             };
-            wrong("`pick` and `anchor` belong to `policy: by_time`", &help);
+            wrong("`pick` and `anchor` require `policy: by_time`", &help);
         } else if let (Some(name), None) = (anchor, input_of(plan, anchor)) {
             let names: Vec<String> = plan.inputs.iter().map(|(port, _)| format!("`{port}`")).collect();
-            wrong(&format!("`anchor: {name}` names none of its inputs"), &format!("name one of {}", names.join(", ")));
+            let names = names.join(", ");
+            wrong(&format!("`anchor` must be one of {names}, got `{name}`"), &format!("write one of {names}"));
         }
         if *pick != Some(Pick::Interpolate) {
             return;
         }
         if anchor.is_none() {
-            wrong("`pick: interpolate` needs an `anchor`", "write `anchor:` with the input that sets the moments");
+            wrong("`pick: interpolate` requires an `anchor`", "write `anchor:` with the input whose times are used");
             return;
         }
         let is_known = |port: &String| {
@@ -289,9 +296,12 @@ impl Planner<'_> {
             let (why, help) = match spec {
                 Some(spec) if spec.memory != Memory::Host => ("is on a device", "write `pick: nearest`"),
                 Some(spec) if is_turned(spec) => {
-                    ("has an angle, or an orientation whose place is not known", "write `pick: nearest`")
+                    ("has an angle, or an orientation at an unknown position", "write `pick: nearest`")
                 }
-                _ => ("is not `f32` or `f64` of a fixed shape", "put a `cast` before it, or write `pick: nearest`"),
+                _ => (
+                    "is not `f32` or `f64` with a fixed shape",
+                    "put a `cast` node before this input, or write `pick: nearest`",
+                ),
             };
             wrong(&format!("`{name}` cannot be interpolated: {what} {why}"), help);
         }
@@ -302,10 +312,10 @@ impl Planner<'_> {
         let Some(fault) = &node.policy.fault else { return };
         let wrong = match plan.role {
             Role::Source if fault.drop > 0.0 => {
-                Some(("a source takes no messages that `drop` could lose", "drop them at the node that takes them"))
+                Some(("`drop` requires inputs, which a source does not have", "write `drop` at a downstream node"))
             }
             Role::Sink | Role::Infer if fault.duplicate > 0.0 => {
-                Some(("only messages of a source or a transform can be duplicated", "duplicate at the node before"))
+                Some(("`duplicate` requires a source or a transform", "write `duplicate` at the upstream node"))
             }
             _ => None,
         };
@@ -323,7 +333,7 @@ impl Planner<'_> {
     pub(super) fn check_restart(&mut self, node: &NodeSpec, planned: &dyn PlannedNode) {
         let ports = planned.ports();
         if node.policy.on_error == OnError::Restart && planned.outside() > 0 {
-            let message = format!("`{}` connects the graph with the program, and cannot be restarted", node.name);
+            let message = format!("`{}` connects the graph with the program and cannot restart", node.name);
             self.problem("E0160", &node.place, message, "write `on_error: skip`, `detach` or `stop`");
         }
         if node.policy.on_error == OnError::Restart && ports.claims.iter().any(|claim| matches!(claim, Claim::File(_)))

@@ -57,8 +57,8 @@ impl DevicePorts {
             // The ports of the node are made of what is connected, so this is compared here.
             let fits = port.spec.as_ref().is_none_or(|want| errors.check_port(&port.name, spec, want));
             if fits && !takes_rows && spec.fixed_shape().is_none() {
-                let message = format!("{spec} has no fixed shape, which messages on a device have");
-                errors.input(&port.name, message).help("leave `device` out, or put `resize` or `pad` before");
+                let message = format!("messages on a device must have a fixed shape, got {spec}");
+                errors.input(&port.name, message).help("remove `device`, or put a `resize` or `pad` node upstream");
             }
             inputs.push((port.name.clone(), spec.clone()));
         }
@@ -68,8 +68,8 @@ impl DevicePorts {
                 Some(spec) => outputs.push((port.name.clone(), spec.clone())),
                 None if errors.messages().next().is_some() => {}
                 None => {
-                    let message = format!("it is not known what `{}` gives for these messages", port.name);
-                    errors.node(message).help("leave `device` out, or connect other messages");
+                    let message = format!("the type that `{}` produces from these messages is unknown", port.name);
+                    errors.node(message).help("remove `device`, or connect other messages");
                 }
             }
         }

@@ -22,7 +22,7 @@ impl Planner<'_> {
             for name in [&path.from, &path.to] {
                 if !named.contains_key(name.as_str()) && !name.is_empty() && spec.doubt < Doubt::Nodes {
                     let help = suggest(name, spec.nodes.iter().map(|n| n.name.as_str()));
-                    self.problem("E0120", &path.place, format!("there is no node `{name}`"), help);
+                    self.problem("E0120", &path.place, format!("unknown node `{name}`"), help);
                 }
             }
             let ends = [&path.from, &path.to].map(|name| named.get(name.as_str()).copied());
@@ -33,8 +33,14 @@ impl Planner<'_> {
                 whole[to] && nodes[to].reached_by.binary_search(&usize::from(nodes[from].stage.source)).is_err()
             });
             if is_other(ends[0], Role::Source) || is_other(ends[1], Role::Sink) || is_apart {
-                let message = format!("`{}` to `{}` is not a path from a source to a sink", path.from, path.to);
-                self.problem("E0137", &path.place, message, "name a source and a sink that its messages reach");
+                let message =
+                    format!("expected a path from a source to a sink, found `{}` to `{}`", path.from, path.to);
+                self.problem(
+                    "E0137",
+                    &path.place,
+                    message,
+                    "write a source as `from`, and a sink that its messages reach as `to`",
+                );
             }
             let ends = ends[0].zip(ends[1]).map(|(from, to)| (&nodes[from], &nodes[to]));
             let untracked = ends.and_then(|(from, to)| to.untracked.get(&from.stage.source));
@@ -86,17 +92,17 @@ impl Planner<'_> {
                     let node = &nodes[slowest];
                     let (why, less) = match takes(node) {
                         0 => ("waits".to_string(), "shorten the wait"),
-                        time => (format!("takes {} a call", show(time)), "use a faster node"),
+                        time => (format!("takes {} per call", show(time)), "use a faster node"),
                     };
                     let message = format!(
-                        "`{}` to `{}` takes at least {}, because `{}` {why}, and the deadline is {}",
-                        path.from,
-                        path.to,
+                        "`deadline` must be at least {}, got {}: `{}` {why} on the path from `{}` to `{}`",
                         show(least),
+                        show(deadline),
                         node.name,
-                        show(deadline)
+                        path.from,
+                        path.to
                     );
-                    let help = format!("{less}, or write a later deadline");
+                    let help = format!("write a longer deadline, or {less}");
                     self.problem("E0145", &path.deadline_place, message, help);
                     continue;
                 }
@@ -105,19 +111,19 @@ impl Planner<'_> {
                     let time = may_take(node);
                     let why = match () {
                         () if node.policy().budget_ns() == Some(time) => {
-                            format!("may take {} a call (`budget`)", show(time))
+                            format!("may take {} per call (`budget`)", show(time))
                         }
-                        () if time > takes(node) => format!("took {} a call when measured", show(time)),
-                        () if time > 0 => format!("takes {} a call", show(time)),
+                        () if time > takes(node) => format!("took {} per call when measured", show(time)),
+                        () if time > 0 => format!("takes {} per call", show(time)),
                         () => "waits".into(),
                     };
                     let note = format!(
-                        "`{}` to `{}` may take {}, because `{}` {why}, and the deadline is {}: slow messages will miss it",
+                        "the path from `{}` to `{}` may take {}, more than its deadline of {}: `{}` {why}",
                         path.from,
                         path.to,
                         show(most),
-                        node.name,
-                        show(deadline)
+                        show(deadline),
+                        node.name
                     );
                     found.push((at, note));
                 }

@@ -58,7 +58,10 @@ impl Planner<'_> {
             }
             let is_possible = patience <= MAX_CAPACITY;
             if policy.capacity.is_none() {
-                let advice = if is_possible { "write a `capacity` for more" } else { "write a smaller `patience`" };
+                let advice = match is_possible {
+                    true => format!("write `capacity: {patience}`"),
+                    false => format!("write `patience: {capacity}`"),
+                };
                 nodes[*to].notes.push(format!(
                     "waits for {capacity} messages from `{from_name}`, not for its `patience` of {patience}: {advice}"
                 ));
@@ -68,13 +71,13 @@ impl Planner<'_> {
             let written = specs[*to].inputs.iter().find(|c| c.port.as_deref().unwrap_or(port) == port);
             let place = written.map_or(&specs[*to].place, |written| written.place_of("capacity"));
             let message = format!(
-                "`{}` has a `patience` of {patience} messages, and `capacity` is {capacity}: it would give up a partner when the edge is full",
+                "`capacity` must be at least the `patience` of `{}` ({patience}), got {capacity}",
                 nodes[*to].name
             );
             let help = if is_possible {
-                format!("write `capacity: {patience}` or more, or a smaller `patience`")
+                format!("write `capacity: {patience}`, or a smaller `patience`")
             } else {
-                format!("write a `patience` of {capacity} or less")
+                format!("write `patience: {capacity}`")
             };
             self.problem("E0133", place, message, help);
         }

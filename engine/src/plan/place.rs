@@ -40,7 +40,7 @@ impl WorkerPlan {
 
     /// Returns why it is not pinned; `None` if it is.
     pub fn floats(&self) -> Option<&'static str> {
-        const WHY: &str = "its node may block in the kernel, and has no `core` to be pinned to";
+        const WHY: &str = "its node may block in the kernel and sets no `core`";
         self.place.cpu.is_none().then_some(WHY)
     }
 
@@ -140,13 +140,13 @@ pub(crate) fn place(
     place_heavy(nodes, &mut assigned, cpus);
     place_light(nodes, edges, &mut assigned, cpus);
     for (core, spec) in cores.iter().filter(|(core, _)| **core >= online) {
-        let message = format!("core {core} does not exist: this machine has {online}");
+        let message = format!("a core must be 0 to {} on this machine, got {core}", online.saturating_sub(1));
         let help = format!("write a core from 0 to {}", online.saturating_sub(1));
         problems.push(Problem::new("E0141", spec.place.clone(), message).help(help));
     }
     for node in nodes.iter().filter(|node| node.helpers > 0) {
         notes.push(format!(
-            "`{}` makes its calls on threads of its own ({}), which are not pinned: parallel calls need more than its one core",
+            "`{}` runs its calls on threads of its own ({}) that are not pinned: parallel calls need more than one core",
             node.name, node.helpers
         ));
     }
@@ -167,21 +167,25 @@ fn cpu_in_graph(
         if cpus.contains(&cpu.value) {
             found = Some((Placement::Cpu, cpu.value));
         } else {
-            let message = format!("CPU {} is not one of this run's CPUs", cpu.value);
-            problems.push(Problem::new("E0141", cpu.place.clone(), message).help(format!("choose from {cpus:?}")));
+            let message = format!("`cpu` must be one of {cpus:?}, got {}", cpu.value);
+            problems.push(
+                Problem::new("E0141", cpu.place.clone(), message)
+                    .help(format!("write `cpu: {}`", cpus.first().unwrap_or(&0))),
+            );
         }
     }
     let Some(core) = &spec.core else { return found };
     if core.value >= online || (core.value >= cpus.len() && strict) {
-        let message = format!("core {} does not exist: this run has {} (CPUs {cpus:?})", core.value, cpus.len());
-        let help = format!("write a core from 0 to {}", cpus.len().saturating_sub(1));
+        let most = cpus.len().saturating_sub(1);
+        let message = format!("`core` must be 0 to {most}, got {}: this run has the CPUs {cpus:?}", core.value);
+        let help = format!("write a core from 0 to {most}");
         problems.push(Problem::new("E0141", core.place.clone(), message).help(help));
         return found;
     }
     let folded = core.value % cpus.len();
     if core.value >= cpus.len() {
         let (node, core, all) = (&spec.name, core.value, cpus.len());
-        notes.push(format!("`{node}` asks for core {core} and runs on core {folded} of {all}"));
+        notes.push(format!("`{node}` requests core {core} and runs on core {folded}: this run has {all} cores"));
     }
     Some((Placement::Core, cpus[folded]))
 }
@@ -312,14 +316,13 @@ fn check_helpers(
         if worker.is_helper && worker.cpu().is_some() && spinning.contains(&worker.cpu()) {
             let message = format!("`{}` needs a helper thread, but a worker spins on its core", node.name);
             let problem = Problem::new("E0142", specs[at].place.clone(), message);
-            problems
-                .push(problem.help("give it another core or none, or write `wait: adaptive` or `park` for that core"));
+            problems.push(problem.help("write another `core:`, or `wait: adaptive` for this core"));
         }
     }
     let floats = |node: &NodePlan| workers[node.worker].cpu().is_none() || node.helpers > 0;
     if let (Some(at), true) = (nodes.iter().position(floats), spinning.len() >= cpus.len()) {
         let message = format!("`{}` needs a helper thread, but workers spin on every core of this run", nodes[at].name);
         let problem = Problem::new("E0142", specs[at].place.clone(), message);
-        problems.push(problem.help("write `wait: adaptive` or `park` for one core"));
+        problems.push(problem.help("write `wait: adaptive` for one core"));
     }
 }

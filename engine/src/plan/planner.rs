@@ -93,7 +93,7 @@ impl Planner<'_> {
         let (mut nodes, mut edges) = self.nodes(&order, &links);
         let sources = nodes.iter().filter(|node| node.role == Role::Source).count();
         if sources > MAX_SOURCES {
-            let message = format!("the graph has {sources} sources; at most {MAX_SOURCES} are possible");
+            let message = format!("the graph must have at most {MAX_SOURCES} sources, got {sources}");
             let place = Place { line: 0, ..self.spec.place.clone() };
             self.problem("E0158", &place, message, "merge sources, or split the graph");
             return Err(self.problems);
@@ -212,14 +212,12 @@ impl Planner<'_> {
         if !self.effort.is_spent() {
             return;
         }
-        let message = "its nodes depend on each other in more ways than planning can follow";
+        let message = "the dependencies between the nodes are too many to check";
         let place = Place { line: 0, ..self.spec.place.clone() };
         let help = if is_too_wide {
-            "let fewer nodes depend on many sources, directly or indirectly, or split it into graphs connected by `udp` \
-             or `tcp`"
+            "connect fewer nodes to many sources, or split the graph and connect the parts by `udp` or `tcp`"
         } else {
-            "write `join: { patience: 16 }` at nodes with several inputs: such a node stops waiting for a lost partner, so \
-             losses on the way to it need not be followed"
+            "write `join: { patience: 16 }` at nodes with several inputs: losses upstream of such a node need no check"
         };
         self.problem("E0169", &place, message, help);
     }
@@ -229,9 +227,10 @@ impl Planner<'_> {
         let Some(asked) = &self.options.cpus else { return allowed };
         let missing: Vec<usize> = asked.iter().copied().filter(|cpu| !allowed.contains(cpu)).collect();
         if asked.is_empty() || !missing.is_empty() {
-            let message = format!("CPUs {missing:?} of `--cores` are not among those this process may use");
+            let message = format!("`--cores` must name CPUs of {allowed:?}, got {missing:?}");
             let place = Place { line: 0, ..self.spec.place.clone() };
-            self.problem("E0140", &place, message, format!("choose from {allowed:?}"));
+            let first = allowed.first().copied().unwrap_or_default();
+            self.problem("E0140", &place, message, format!("write `--cores {first}`"));
             return allowed;
         }
         asked.clone()
@@ -246,8 +245,8 @@ impl Planner<'_> {
             for (input, connection) in node.inputs.iter().enumerate() {
                 match index.get(connection.node.as_str()) {
                     Some(from) if *from == to => {
-                        let message = format!("node `{}` takes from itself", node.name);
-                        self.problem("E0121", &connection.place, message, "take from another node");
+                        let message = format!("node `{}` lists itself as an input", node.name);
+                        self.problem("E0121", &connection.place, message, "connect another node");
                     }
                     Some(from) => links.push(Link { from: *from, to, input }),
                     None if spec.doubt == Doubt::Nodes => {}
@@ -257,7 +256,7 @@ impl Planner<'_> {
                             Some((node, port)) if connection.output.is_none() => format!("write `{node}/{port}`"),
                             _ => suggest(&connection.node, spec.nodes.iter().map(|node| node.name.as_str())),
                         };
-                        let message = format!("there is no node `{}`", connection.node);
+                        let message = format!("unknown node `{}`", connection.node);
                         self.problem("E0120", &connection.place, message, help);
                     }
                 }
@@ -301,7 +300,7 @@ impl Planner<'_> {
             members.sort_unstable();
             let names: Vec<String> = members.iter().map(|i| format!("`{}`", spec.nodes[*i].name)).collect();
             let message = format!("{} form a cycle of blocking edges, which would deadlock", names.join(", "));
-            let help = "give one of its edges `when_full: latest` or `drop_oldest`";
+            let help = "write `when_full: latest` at one of these edges";
             self.problem("E0122", &spec.nodes[members[0]].place, message, help);
         }
         (0..spec.nodes.len()).collect()
@@ -465,7 +464,7 @@ impl Planner<'_> {
                 let (message, help) = if producer.outputs.is_empty() {
                     (
                         format!("node `{}` is a {} and has no outputs", producer.name, producer.role.name()),
-                        "take from a source or a transform".to_string(),
+                        "connect a source or a transform".to_string(),
                     )
                 } else {
                     let all = names

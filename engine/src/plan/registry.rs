@@ -259,8 +259,8 @@ impl Registry {
         let name = &kind.name;
         let not_built = self.not_built.get(name).filter(|_| kind.role == Role::Transform).into_iter().flatten();
         if let Some((device, way)) = not_built.copied().find(|(device, _)| written.as_text() == Some(device)) {
-            let message = format!("`{name}` does not run on `{device}` in this program");
-            return Some((written.place.clone(), message, format!("{way}, or leave `device` out for the CPU")));
+            let message = format!("this program does not support `device: {device}` for `{name}`");
+            return Some((written.place.clone(), message, format!("{way}, or remove `device` to use the CPU")));
         }
         let is_known = written.as_text().is_some_and(|text| text == CPU || kind.devices.contains(&text));
         if kind.devices.is_empty() || is_known {
@@ -268,8 +268,9 @@ impl Registry {
         }
         let devices: Vec<_> = kind.devices.iter().map(|device| format!("`{device}`")).collect();
         let what = written.value.describe();
-        let message = format!("`{}` can run on `cpu` or {}; this is {what}", node.name, devices.join(", "));
-        let help = format!("write {}, or leave `device` out for the CPU", devices.join(" or "));
+        let devices = devices.join(", ");
+        let message = format!("`device` must be one of `cpu`, {devices}, got {what}");
+        let help = format!("write one of {devices}, or remove `device` to use the CPU");
         Some((written.place.clone(), message, help))
     }
 

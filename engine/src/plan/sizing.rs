@@ -15,12 +15,8 @@ use std::collections::HashSet;
 const DEEP: usize = 4096;
 
 /// Help for a capacity that is below the messages that move at once.
-fn at_least(need: usize) -> String {
-    if need <= MAX_CAPACITY {
-        format!("write at least {need}")
-    } else {
-        format!("a capacity is at most {MAX_CAPACITY}: let fewer messages move at once, or leave it out")
-    }
+fn at_least(key: &str, need: usize) -> String {
+    if need <= MAX_CAPACITY { format!("write `{key}: {need}`") } else { format!("remove `{key}`") }
 }
 
 impl Planner<'_> {
@@ -46,16 +42,19 @@ impl Planner<'_> {
             let place = |key: &str| written.map_or(&specs[edge.to].place, |written| written.place_of(key));
             let need = emits.max(batch);
             edge.capacity = match (edge.policy.when_full, edge.policy.capacity) {
-                (WhenFull::Latest, Some(2..)) => {
-                    let message = "an edge with `when_full: latest` holds one message";
-                    self.problem("E0133", place("capacity"), message, "remove `capacity`, or choose `drop_oldest`");
+                (WhenFull::Latest, Some(capacity @ 2..)) => {
+                    let message = format!("`capacity` must be 1 with `when_full: latest`, got {capacity}");
+                    let help = "remove `capacity`, or write `when_full: drop_oldest`";
+                    self.problem("E0133", place("capacity"), message, help);
                     1
                 }
                 (WhenFull::Latest, _) => 1,
                 (_, Some(capacity)) => {
                     if capacity < need {
-                        let message = format!("capacity {capacity} is below the {need} messages that move at once");
-                        self.problem("E0133", place("capacity"), message, at_least(need));
+                        let message = format!(
+                            "`capacity` must be at least the {need} messages that move at once, got {capacity}"
+                        );
+                        self.problem("E0133", place("capacity"), message, at_least("capacity", need));
                     }
                     capacity
                 }
@@ -68,11 +67,13 @@ impl Planner<'_> {
             for (key, mark, least, most) in marks {
                 if let Some(mark) = mark.filter(|mark| *mark < least || *mark > most) {
                     let (message, help) = if mark < least {
-                        (format!("`{key}` is below the {least} messages that move at once"), at_least(least))
+                        let message =
+                            format!("`{key}` must be at least the {least} messages that move at once, got {mark}");
+                        (message, at_least(key, least))
                     } else {
                         (
-                            format!("`{key}` is above the edge's capacity of {most}"),
-                            "write less, or a larger `capacity`".into(),
+                            format!("`{key}` must be at most the `capacity` of {most}, got {mark}"),
+                            format!("write `{key}: {most}`, or a larger `capacity`"),
                         )
                     };
                     self.problem("E0133", place(key), message, help);
@@ -171,11 +172,10 @@ impl Planner<'_> {
                 match pool_bytes(&spec, slots, 1, origins) {
                     Some(bytes) => blends.push((slots, bytes)),
                     None => {
-                        let message = format!(
-                            "{slots} slots of {spec} for `{}/{}` cannot be allocated",
-                            specs[at].name, input.name
-                        );
-                        self.problem("E0135", &specs[at].place, message, "make them smaller, or write `pick: nearest`");
+                        let message =
+                            format!("cannot allocate {slots} slots of {spec} for `{}/{}`", specs[at].name, input.name);
+                        let help = "produce smaller messages, or write `pick: nearest`";
+                        self.problem("E0135", &specs[at].place, message, help);
                     }
                 }
             }
@@ -206,9 +206,13 @@ impl Planner<'_> {
             _ if spec.shape.iter().any(|d| matches!(d, Dim::Unbounded(_))) => {}
             _ => {
                 let place = specs[at].config.place.clone();
-                let message =
-                    format!("{slots} slots of {spec} for `{}/{}` cannot be allocated", specs[at].name, out.name);
-                self.problem("E0135", &place, message, "bound every dimension, use at most 6, and make them smaller");
+                let message = format!("cannot allocate {slots} slots of {spec} for `{}/{}`", specs[at].name, out.name);
+                self.problem(
+                    "E0135",
+                    &place,
+                    message,
+                    "bound every dimension, use at most 6, or produce smaller messages",
+                );
             }
         }
     }
@@ -230,8 +234,8 @@ impl Planner<'_> {
         match device.pool_bytes(&DevicePool { name: &name, spec, slots, rows: node.outputs[port].rows }) {
             Ok(bytes) => nodes[at].outputs[port].device_bytes = bytes,
             Err(why) => {
-                let message = format!("{slots} slots of {spec} for `{name}` cannot be allocated: {why}");
-                let help = "let smaller or other messages be on the device, or lower the capacities of edges behind it";
+                let message = format!("cannot allocate {slots} slots of {spec} for `{name}`: {why}");
+                let help = "keep smaller messages on the device, or lower the `capacity` of downstream edges";
                 self.problem("E0135", &specs[at].config.place.clone(), message, help);
             }
         }

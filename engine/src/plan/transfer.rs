@@ -88,9 +88,9 @@ impl Transfers {
                         let name = new_name(&taken, kind, &device, &mut names);
                         let why = match kind {
                             TO_DEVICE => {
-                                format!("inserted because `{served}` takes messages in the memory of `{device}`")
+                                format!("inserted because `{served}` reads messages in the memory of `{device}`")
                             }
-                            _ => format!("inserted because `{served}` keeps its messages in the memory of `{device}`"),
+                            _ => format!("inserted because `{served}` writes messages in the memory of `{device}`"),
                         };
                         self.inserted.insert(name.clone(), why);
                         let side = if kind == TO_DEVICE { DeviceSide::Outputs } else { DeviceSide::Inputs };

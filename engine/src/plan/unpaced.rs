@@ -44,7 +44,7 @@ impl Planner<'_> {
                 }
             };
             let message = format!(
-                "`{node}` samples messages of `{source}`, which {why}: which one is newest when another arrives is up to the threads"
+                "`{node}` samples messages of `{source}`, which {why}: the sampled message depends on thread timing"
             );
             self.problem("E0167", &specs[at].place, message, help);
         }
@@ -110,7 +110,7 @@ pub(super) fn note_times(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPl
             named.push(format!("{more} more"));
         }
         notes.push(format!(
-            "`{}` runs ahead of the clock, so no recorded time passes for {}",
+            "`{}` runs ahead of the clock, so these settings do not follow its recorded times: {}",
             source.name,
             named.join(", ")
         ));
