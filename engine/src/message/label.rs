@@ -21,10 +21,10 @@ impl Label {
         let (name, unit) = (name.into(), unit.into());
         for part in [&name, &unit] {
             if part.len() > Label::MAX_LEN {
-                return Err("it is longer than 64 bytes");
+                return Err("must be at most 64 bytes");
             }
             if part.chars().any(|c| matches!(c, ',' | '"') || c.is_control()) {
-                return Err("it has a comma, a quote or a control character");
+                return Err("must have no comma, quote or control character");
             }
         }
         Ok(Label { name, unit })

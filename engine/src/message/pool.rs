@@ -100,17 +100,17 @@ impl Pool {
     ) -> Result<Pool, String> {
         if !is_representable(spec) {
             return Err(format!(
-                "{spec} cannot be pooled: from 0 to {MAX_RANK} dims fit, {MAX_DYNAMIC} of them with a run-time length, below 2³²"
+                "{spec} must have at most {MAX_RANK} dims, {MAX_DYNAMIC} of them with a run-time length below 2³²"
             ));
         }
         let slot_bytes = slot_bytes(spec, rows).ok_or_else(|| format!("{spec} × {rows} has no bounded size"))?;
         let slot_bytes = if device.is_some() { 0 } else { slot_bytes };
         let dynamic: Vec<usize> = (0..spec.shape.len()).filter(|d| matches!(spec.shape[*d], Dim::AtMost(_))).collect();
         let total = slot_bytes.checked_mul(slots).filter(|b| *b <= isize::MAX as usize - ALIGN);
-        let total = total.ok_or_else(|| format!("{slots} slots of {slot_bytes} bytes do not fit"))?;
+        let total = total.ok_or_else(|| format!("cannot allocate {slots} slots of {slot_bytes} bytes"))?;
         let in_all = slots.checked_mul(rows).filter(|n| (1..=MOST_ROWS).contains(n));
         if in_all.is_none() {
-            return Err(format!("{slots} slots of {rows} rows of {spec} cannot be pooled"));
+            return Err(format!("cannot allocate {slots} slots of {rows} rows of {spec}"));
         }
         let layout = Layout::from_size_align(total.max(ALIGN), ALIGN).map_err(|e| e.to_string())?;
         // The small tables are reserved first, so that a refusal by the system leaves nothing to free.

@@ -269,18 +269,18 @@ impl PortSpec {
     /// Checks whether messages of `given` may enter a port with this spec; `Err` describes the mismatch.
     pub(crate) fn accepts(&self, given: &PortSpec) -> Result<(), String> {
         if self.dtype != given.dtype {
-            return Err(format!("elements are {}, not {}", given.dtype, self.dtype));
+            return Err(format!("expected {} elements, found {}", self.dtype, given.dtype));
         }
         if let (Some(want), Some(have)) = (self.layout, given.layout)
             && want != have
         {
-            return Err(format!("the layout is {have:?}, not {want:?}").to_lowercase());
+            return Err(format!("expected the layout {want:?}, found {have:?}").to_lowercase());
         }
         if self.memory != given.memory {
-            return Err(format!("the buffer is in {:?} memory, not {:?}", given.memory, self.memory).to_lowercase());
+            return Err(format!("expected {}, found {}", self.memory, given.memory));
         }
         if self.shape.len() != given.shape.len() {
-            return Err(format!("it has {} dims, not {}", given.shape.len(), self.shape.len()));
+            return Err(format!("expected rank {}, found rank {}", self.shape.len(), given.shape.len()));
         }
         for (i, (want, have)) in self.shape.iter().zip(&given.shape).enumerate() {
             let fits = match (want, have) {
@@ -290,7 +290,7 @@ impl PortSpec {
                 _ => false,
             };
             if !fits {
-                return Err(format!("dim {i} is {have}, not {want}"));
+                return Err(format!("dim {i} must be {want}, got {have}"));
             }
         }
         Ok(())

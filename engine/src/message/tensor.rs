@@ -81,7 +81,7 @@ pub enum TensorError {
         asked: DType,
     },
     /// A length above the bound of its dim.
-    #[error("dim {dim} must be at most {bound}, got {length}")]
+    #[error("dim {dim} must be at most the planned {bound}, got {length}")]
     TooLong {
         /// The index of the dim in the shape.
         dim: usize,
@@ -91,7 +91,7 @@ pub enum TensorError {
         bound: usize,
     },
     /// A length set on a dim that is fixed.
-    #[error("dim {dim} is fixed at {length}")]
+    #[error("dim {dim} has the fixed length {length}")]
     FixedDim {
         /// The index of the dim in the shape.
         dim: usize,

@@ -193,8 +193,8 @@ impl fmt::Display for MissingCapability {
             MissingCapability::Memory { required } => write!(f, "no inputs or outputs in {required}"),
             MissingCapability::Op { op, node } if node.is_empty() => write!(f, "no operator {op}"),
             MissingCapability::Op { op, node } => write!(f, "no operator {op} (node `{node}` of the model)"),
-            MissingCapability::Streams => f.write_str("no calls that finish later"),
-            MissingCapability::GraphCapture => f.write_str("no calls that are recorded and replayed"),
+            MissingCapability::Streams => f.write_str("no asynchronous calls"),
+            MissingCapability::GraphCapture => f.write_str("no graph capture"),
         }
     }
 }
@@ -250,7 +250,7 @@ impl Signature {
     pub fn check(&self) -> Result<(), BackendError> {
         for (what, n) in [("inputs", self.inputs.len()), ("outputs", self.outputs.len())] {
             if n == 0 || n > MAX_PORTS {
-                return Err(BackendError::Unsupported(format!("a model must have 1 to {MAX_PORTS} {what}, got {n}")));
+                return Err(BackendError::Unsupported(format!("the model must have 1 to {MAX_PORTS} {what}, got {n}")));
             }
         }
         Ok(())
@@ -361,7 +361,7 @@ pub trait Session: 'static {
     /// If the batch cannot be started.
     fn submit(&mut self, batch: usize, inputs: &[BatchRef<'_>]) -> Result<Ticket, BackendError> {
         let _ = (batch, inputs);
-        Err(BackendError::Unsupported("calls that finish later".into()))
+        Err(BackendError::Unsupported("asynchronous calls".into()))
     }
 
     /// Returns whether a submitted batch has finished, successfully or not. Never blocks.
@@ -376,7 +376,7 @@ pub trait Session: 'static {
     /// If this batch failed; the content of `outputs` must not be used. Batches submitted after it may have succeeded.
     fn collect(&mut self, ticket: Ticket, outputs: &mut [BatchMut<'_>]) -> Result<(), BackendError> {
         let _ = (ticket, outputs);
-        Err(BackendError::Unsupported("calls that finish later".into()))
+        Err(BackendError::Unsupported("asynchronous calls".into()))
     }
 
     /// Starts a call with tensors on a device. Inputs in host memory may be overwritten when this returns; those on the device are kept
@@ -476,7 +476,7 @@ impl Helpers {
         run: impl FnOnce() + Send + 'static,
     ) -> Result<std::thread::JoinHandle<()>, BackendError> {
         crate::host::thread::spawn_helper(name, self.cpus.clone(), run)
-            .map_err(|error| BackendError::Unavailable(format!("a thread for `{name}`: {error}")))
+            .map_err(|error| BackendError::Unavailable(format!("cannot start a thread for `{name}`: {error}")))
     }
 
     /// Wakes the node's worker if it sleeps. Call it from any thread, once a result is visible.

@@ -50,19 +50,21 @@ pub(crate) fn remedy(have: &PortSpec, want: &PortSpec) -> String {
     } else if have.dtype != dtype && shape_fits {
         format!("put a `cast` node with `dtype: {dtype}` between them")
     } else if let Some(nodes) = decoding(have, want) {
-        format!("put {nodes} between them: these look like the candidates of a YOLO model, which are no boxes yet")
+        format!("put {nodes} between them: these look like the candidates of a YOLO model, which are not boxes yet")
     } else if let Some(node) = reshaping(have, want) {
         format!("put a {node} between them")
     } else if have.shape.len() != want.shape.len() {
-        format!("connect an output that gives {want}, or write a node that converts {have}")
+        format!("connect an output that produces {want}, or write a node that converts {have}")
     } else if is_image(have) && is_image(want) {
-        "change the size where it is made, or put a `resize` or `letterbox` node between them".into()
+        "change the size at the node that produces it, or put a `resize` or `letterbox` node between them".into()
     } else if have.dtype == dtype && have.layout.is_some() {
         "change the size of the image: put a `resize` or `letterbox` node before its conversion by `to_tensor`".into()
     } else if have.dtype != dtype {
-        format!("change the size where it is made, and put a `cast` node with `dtype: {dtype}` between them")
+        format!(
+            "change the size at the node that produces it, and put a `cast` node with `dtype: {dtype}` between them"
+        )
     } else {
-        "change the size where it is made".into()
+        "change the size at the node that produces it".into()
     }
 }
 
@@ -189,9 +191,9 @@ mod tests {
             (packet.clone(), spec("f32[6]"), "put a `decode`", "cast"),
             (packet, spec("f32[<=64]"), "put a `decode`", "cast"),
             (line, spec("u64"), "put a `decode`", "cast"),
-            (spec("u64"), image(["h", "w", "c"]), "connect an output that gives u8[h,w,c]", "cast"),
+            (spec("u64"), image(["h", "w", "c"]), "connect an output that produces u8[h,w,c]", "cast"),
             (spec("u8[480,640,3]"), spec("f32[3,224,224]"), "`to_tensor`", "cast"),
-            (spec("u8[480,640,3]"), spec("f32[1000]"), "connect an output that gives f32[1000]", "to_tensor"),
+            (spec("u8[480,640,3]"), spec("f32[1000]"), "connect an output that produces f32[1000]", "to_tensor"),
             (spec("u8[480,640,3]"), spec("u8[64,64,3]"), "`resize`", "cast"),
             (
                 spec("f32[3,8,8]").with_layout(Layout::Chw),
@@ -227,7 +229,7 @@ mod tests {
                 "`resize`",
             ),
             (spec("f32[32,32,3]").with_layout(Layout::Hwc), spec("f32[3,64,64]"), "`resize`", "layout"),
-            (spec("f32[4]"), spec("f32[6]"), "change the size where it is made", "resize"),
+            (spec("f32[4]"), spec("f32[6]"), "change the size at the node that produces it", "resize"),
             (spec("f32[4,1]"), spec("f32[4]"), "`reshape` node with `shape: [4]`", "resize"),
             (spec("f32[4,1]"), spec("f32[1,4]"), "`reshape` node with `shape: [1, 4]`", "transpose"),
             (spec("f32[1,4,3]"), spec("f32[4,3]"), "`reshape` node with `shape: [4, 3]`", "transpose"),
@@ -235,7 +237,7 @@ mod tests {
             (spec("f32[<=9,1]"), symbols(&["n"]), "`reshape` node with `shape: [-1]`", "connect an output"),
             (spec("f32[<=9,1]"), spec("f32[<=9]"), "`reshape` node with `shape: [-1]`", "connect an output"),
             (spec("f32[1]"), spec("f32"), "`reshape` node with `shape: []`", "connect an output"),
-            (spec("f32[<=9,1,<=4]"), symbols(&["a", "b"]), "connect an output that gives f32[a,b]", "reshape"),
+            (spec("f32[<=9,1,<=4]"), symbols(&["a", "b"]), "connect an output that produces f32[a,b]", "reshape"),
             (spec("f32[2,6]"), spec("f32[3,4]"), "`reshape` node with `shape: [3, 4]`", "transpose"),
             (spec("f32[84,8400]"), boxes.clone(), "put a `decode_yolo` node between them", "classes"),
             (spec("f32[25200,85]"), boxes.clone(), "put a `decode_yolo` node with `layout: v5`", "reshape"),
@@ -249,11 +251,16 @@ mod tests {
             ),
             (spec("f32[4,8400]"), boxes.clone(), "change the size", "decode_yolo"),
             (spec("f32[100,12]"), boxes.clone(), "change the size", "decode_yolo"),
-            (spec("f32[84,8400]"), spec("f32[5]"), "connect an output that gives f32[5]", "decode_yolo"),
+            (spec("f32[84,8400]"), spec("f32[5]"), "connect an output that produces f32[5]", "decode_yolo"),
             (spec("f32[4,3]"), spec("f32[3,4]"), "`transpose` node (`order:`)", "resize"),
             (spec("f32[<=9]"), spec("f32[16]"), "`pad` node with `to: [16]`", "resize"),
-            (spec("f32[<=20]"), spec("f32[16]"), "change the size where it is made", "`pad`"),
-            (spec("f64[4]"), spec("f32[6]"), "change the size where it is made, and put a `cast`", "resize"),
+            (spec("f32[<=20]"), spec("f32[16]"), "change the size at the node that produces it", "`pad`"),
+            (
+                spec("f64[4]"),
+                spec("f32[6]"),
+                "change the size at the node that produces it, and put a `cast`",
+                "resize",
+            ),
         ] {
             let remedy = remedy(&have, &want);
             assert!(remedy.contains(says) && !remedy.contains(never), "{have} into {want}: {remedy}");

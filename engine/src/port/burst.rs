@@ -89,7 +89,7 @@ impl<'a, T> Burst<'a, T> {
 /// The error of a node that takes messages after a call has failed, or returns as if none had.
 #[cold]
 fn went_on() -> NodeError {
-    NodeError::other("`apply_burst` went on after a call had failed: it has to return the error of `each`")
+    NodeError::other("`apply_burst` must return the error of `each`, but continued after a failed call")
 }
 
 impl<T: Payload> Burst<'_, Message<T>> {

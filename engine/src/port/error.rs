@@ -83,7 +83,7 @@ pub enum NodeErrorKind {
         why: String,
     },
     /// A value larger than the bound planned for it.
-    #[error("{what}: {size} is more than the {bound} that were planned; raise {key}")]
+    #[error("{what}: must be at most the planned {bound}, got {size}; raise {key}")]
     TooLarge {
         /// What is too large.
         what: String,
@@ -101,7 +101,7 @@ pub enum NodeErrorKind {
     #[error(transparent)]
     Backend(#[from] BackendError),
     /// The node emitted more than it declared while planning.
-    #[error("port `{port}` received more than the {bound} messages a call that its node declared")]
+    #[error("port `{port}` emitted more than the {bound} messages per call that it declared")]
     EmitsBound {
         /// The output port.
         port: String,
@@ -115,7 +115,7 @@ pub enum NodeErrorKind {
         edge: String,
     },
     /// `set` of a name the node does not have.
-    #[error("no setting `{name}`")]
+    #[error("unknown setting `{name}`")]
     UnknownSetting {
         /// The name that was asked for.
         name: String,
@@ -162,7 +162,7 @@ pub enum BackendError {
     #[error("not available: {0}")]
     Unavailable(String),
     /// The model cannot be read.
-    #[error("not a readable model: {0}")]
+    #[error("cannot load the model: {0}")]
     Model(String),
     /// The model needs a feature the backend does not support.
     #[error("not supported: {0}")]

@@ -450,7 +450,7 @@ impl Port<Tensor> {
     fn no_slot(&self) -> NodeError {
         match &self.pool {
             Some(pool) => pool.is_empty_error().into(),
-            None => NodeError::input(&*self.name, "this output forwards its input and has no pool to take from"),
+            None => NodeError::input(&*self.name, "this output forwards its input and has no pool"),
         }
     }
 

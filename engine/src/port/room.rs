@@ -149,7 +149,7 @@ impl Room<'_, Many<Tensor>> {
 /// The error of a source that makes calls after one has failed, or returns as if none had.
 #[cold]
 fn went_on() -> NodeError {
-    NodeError::other("`next_burst` went on after a call had failed: it has to return the error")
+    NodeError::other("`next_burst` must return the error of a failed call, but continued")
 }
 
 impl<O: Outputs> fmt::Debug for Room<'_, O> {

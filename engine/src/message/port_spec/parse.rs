@@ -25,7 +25,7 @@ impl FromStr for PortSpec {
             None => (text.trim(), ""),
             Some((name, rest)) => match rest.strip_suffix(']') {
                 Some(dims) => (name.trim_end(), dims),
-                None => return Err(format!("`{text}` has a `[` without its `]`")),
+                None => return Err(format!("expected `]` at the end of `{text}`")),
             },
         };
         let named: StrDeserializer<'_, NameError> = name.into_deserializer();
@@ -37,12 +37,12 @@ impl FromStr for PortSpec {
                 (Ok(n), None) if n > 0 => shape.push(Dim::Fixed(n)),
                 (Ok(n), Some(_)) if n > 0 => shape.push(Dim::AtMost(n)),
                 _ => {
-                    return Err(format!("`{text}`: `{dim}` is not a length; write `480`, or `<=300` for the greatest"));
+                    return Err(format!("`{text}`: expected a length such as `480` or `<=300`, found `{dim}`"));
                 }
             }
         }
         if shape.len() > MAX_RANK {
-            return Err(format!("`{text}` has {} dims; from 0 to {MAX_RANK} fit", shape.len()));
+            return Err(format!("`{text}` must have at most {MAX_RANK} dims, got {}", shape.len()));
         }
         Ok(PortSpec::new(dtype, shape))
     }
