@@ -246,10 +246,7 @@ mod tests {
     fn a_bad_message_is_reported_with_its_number_and_skipped() {
         let said = messages(b"a\n123456789\nb\n123456789", Framing::Lines, 8, 1);
         assert_eq!(said[0], "a");
-        assert!(
-            said[1].starts_with("f: message 2: 9 is more than the 8 that were planned; raise max_bytes"),
-            "{said:?}"
-        );
+        assert!(said[1].starts_with("f: message 2: must be at most the planned 8, got 9; raise max_bytes"), "{said:?}");
         assert_eq!(said[2], "b");
         assert!(said[3].starts_with("f: message 4"), "{said:?}");
         let said = messages(b"\0\0\0\x01a\xff\xff\xff\xffbc", Framing::Length, 8, 2);

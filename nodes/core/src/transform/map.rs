@@ -537,7 +537,7 @@ mod tests {
             (r#""y": "x + z""#, &[("x", "f32[2]"), ("z", "u8[2]")], "y f32[2]"),
             (r#""y": "x + z""#, &[("x", "f32[2]"), ("z", "f32[3]")], "does not have the shape of `x`"),
             (r#""y": "x""#, &[("x", "i64[2]")], "`dtype: f64` before it"),
-            (r#""y": "x +", "z": "q""#, &[("x", "f32[2]")], "character 4 of `x +`: a number or a name is missing"),
+            (r#""y": "x +", "z": "q""#, &[("x", "f32[2]")], "character 4 of `x +`: expected a number or a name"),
             (r#""y": "x +", "z": "q""#, &[("x", "f32[2]")], "there is no input `q`"),
         ] {
             match planned(outputs, inputs) {
