@@ -165,10 +165,10 @@ mod tests {
             assert_eq!(Expression::parse(text).unwrap().value(&symbols), Ok(value), "{text}");
         }
         for (text, why) in [
-            ("", "a number or a name is missing"),
-            ("h +", "a number or a name is missing"),
-            ("(h", "character 3 of `(h`: a `)` is missing"),
-            ("h w", "character 3 of `h w`: `w` is not understood here"),
+            ("", "expected a number or a name"),
+            ("h +", "expected a number or a name"),
+            ("(h", "character 3 of `(h`: expected `)`"),
+            ("h w", "character 3 of `h w`: expected an operator, found `w`"),
             ("h % w", "there is no operator `%`; write whole numbers"),
             ("-h", "there is no sign `-`"),
             ("[h]", "there are no lists"),
@@ -181,7 +181,7 @@ mod tests {
             assert!(error.contains(why), "{text}: {error}");
         }
         for (long, why) in
-            [("(".repeat(100_000), "64 parts in one another"), ("1+".repeat(100_000), "more than 4096 parts")]
+            [("(".repeat(100_000), "nested at most 64 deep"), ("1+".repeat(100_000), "at most 4096 parts")]
         {
             assert!(Expression::parse(&long).unwrap_err().contains(why));
         }

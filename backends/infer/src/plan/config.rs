@@ -512,8 +512,8 @@ mod tests {
                 "no tensors of 10 dims, at most 6",
                 &format!("no inputs or outputs in {pinned}"),
                 "no operator Frobnicate",
-                "no calls that finish later",
-                "no calls that are recorded and replayed",
+                "no asynchronous calls",
+                "no graph capture",
             ]
         );
         assert_eq!(can.lacks(&Require::default().requirements()), []);

@@ -315,7 +315,7 @@ mod tests {
                 voice,
                 json!({ "state": state, "constants": sr }),
                 &[("x", "i32[512]")],
-                &["elements are i32, not f32", "`cast` node with `dtype: f32`"],
+                &["expected f32 elements, found i32", "`cast` node with `dtype: f32`"],
                 "the connected shape",
             ),
             (

@@ -243,9 +243,9 @@ fn what_a_device_cannot_do_is_said_at_its_place() {
         (
             "f32[4]",
             "threshold, config: { at: 0.5, device: metal }",
-            &["`k` can run on `cpu` or `wgpu`", "this is `metal`", "leave `device` out"],
+            &["`device` must be one of `cpu`, `wgpu`, got `metal`", "remove `device`"],
         ),
-        ("u8[<=4,4,3]", "to_tensor, config: { device: wgpu }", &["has no fixed shape", "leave `device` out"]),
+        ("u8[<=4,4,3]", "to_tensor, config: { device: wgpu }", &["must have a fixed shape", "remove `device`"]),
         ("u8[4,4,3]", "crop, config: { width: 5, height: 2, device: wgpu }", &["the image has 4 columns"]),
         ("f32[4]", "softmax, config: { device: wgpu }", &["device"]),
         // As on the host.

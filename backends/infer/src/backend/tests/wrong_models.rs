@@ -15,7 +15,7 @@ fn a_truncated_model_is_an_error<R: Runtime>() {
         for part in 0..100 {
             let cut = bytes[..bytes.len() * part / 100].to_vec();
             let error = prepare_bytes::<R>(cut, &[]).unwrap_err().to_string();
-            assert!(error.starts_with("not a readable model: "), "{model} {part}: {error}");
+            assert!(error.starts_with("cannot load the model: "), "{model} {part}: {error}");
             let what = if part == 0 { "an empty file" } else { "a truncated or damaged ONNX model: " };
             assert!(error.contains(what), "{model} {part}: {error}");
         }
