@@ -160,18 +160,18 @@ fn a_builder_gives_inputs_constant_values() {
     let with =
         |constants: serde_json::Value| serde_json::json!({ "backend": "mock", "mock": mock, "constants": constants });
     for (config, kind, expected) in [
-        (serde_json::json!({}), "pass", "E0163]: `voice/rate` has a constant value, which `pass` does not take"),
-        (with(serde_json::json!({ "rate": 8000 })), "infer", "E0163]: `voice/rate` has a second value, in `config:"),
+        (serde_json::json!({}), "pass", "E0163]: kind `pass` does not support a constant value at `voice/rate`"),
+        (
+            with(serde_json::json!({ "rate": 8000 })),
+            "infer",
+            "E0163]: duplicate value of `voice/rate`, also set in `config:",
+        ),
         (
             with(serde_json::json!(8000)),
             "infer",
-            "E0163]: `constants` holds the values of constant inputs by port; this is the number 8000",
+            "E0163]: `constants` must be a map of values by input, got the number 8000",
         ),
-        (
-            with(serde_json::json!([])),
-            "infer",
-            "E0163]: `constants` holds the values of constant inputs by port; this is a list",
-        ),
+        (with(serde_json::json!([])), "infer", "E0163]: `constants` must be a map of values by input, got a list"),
         // The value reaches the model.
         (with(serde_json::Value::Null), "infer", "backend `mock` has no constant inputs"),
         (with(serde_json::json!({})), "infer", "backend `mock` has no constant inputs"),

@@ -39,7 +39,7 @@ fn a_graph_writes_nothing_that_it_reads() {
             let graph = copying(from, to, exists).replace("version: 1", "version: 1\ninclude: [part.yaml]");
             fs::write(at("graph.yaml"), &graph).unwrap();
             let ran = folder.run("graph.yaml");
-            let expected = "`out` writes a file that the graph reads, ";
+            let expected = "`out` overwrites ";
             ran.expect(2, "", "error[E0132]").expect(2, "", expected).expect(2, "", read);
             assert_eq!(fs::read_to_string(at("data")).unwrap(), "one\ntwo\n");
             assert_eq!(fs::read_to_string(at("graph.yaml")).unwrap(), graph);

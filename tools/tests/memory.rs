@@ -95,13 +95,13 @@ fn what_is_wrong_with_a_file_in_memory_is_named() {
             None,
             [
                 "graph.yaml:5:42",
-                "`mem:digit.onnx`: not a readable model: the file cannot be read: this program has no such file in memory; it has `mem:digits.onnx`",
+                "`mem:digit.onnx`: cannot load the model: the file cannot be read: this program has no such file in memory; it has `mem:digits.onnx`",
             ],
         ),
         (
             graph_at("mem:"),
             Some(("digits.onnx", &b"text"[..])),
-            ["graph.yaml:5:42", "`mem:digits.onnx`: not a readable model: this is text"],
+            ["graph.yaml:5:42", "`mem:digits.onnx`: cannot load the model: this is text"],
         ),
         (digest(&"0".repeat(64)), None, ["graph.yaml:5:", "`mem:digits.onnx` has the SHA-256 "]),
         (

@@ -266,8 +266,8 @@ fn requirements_are_checked_before_anything_starts() {
         ("ops: [Conv, com.microsoft.Frobnicate]", "no operator com.microsoft.Frobnicate"),
         ("memory: pinned", "no inputs or outputs in "),
         ("memory: device", "no inputs or outputs in "),
-        ("streams: true", "no calls that finish later"),
-        ("graph_capture: true", "no calls that are recorded and replayed"),
+        ("streams: true", "no asynchronous calls"),
+        ("graph_capture: true", "no graph capture"),
     ] {
         let name = format!("require-{}", require.split(':').next().unwrap());
         let graph = MODEL.replace("digits.onnx", &format!("digits.onnx, require: {{ {require} }}"));

@@ -209,7 +209,7 @@ fn tables_fit_eighty_columns() {
 fn every_problem_is_printed_and_counted() {
     let folder = Folder::with("problems", "version: 2\nnodes:\n  a: { kind: nul }\n  b: { kind: 'null', fro: a }\n");
     let ran = folder.run("graph.yaml");
-    ran.expect(2, "", "error[E0111]: version 2 is not supported\n --> graph.yaml:1:10\n").expect(
+    ran.expect(2, "", "error[E0111]: `version` must be 1, got 2\n --> graph.yaml:1:10\n").expect(
         2,
         "",
         "1 | version: 2\n",
@@ -430,7 +430,7 @@ fn a_starter_graph_runs() {
 #[test]
 fn a_node_that_works_for_nobody_is_noted() {
     let alone = "\nversion: 1\nnodes:\n  numbers: { kind: synthetic, config: { pattern: counter, count: 3 } }\n";
-    Folder::with("alone", alone).run("check graph.yaml").expect(0, "note: no node takes what `numbers` gives", "");
+    Folder::with("alone", alone).run("check graph.yaml").expect(0, "note: no node reads the outputs of `numbers`", "");
 }
 
 #[test]

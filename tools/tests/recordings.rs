@@ -148,7 +148,9 @@ fn times_cover_as_much_of_a_recording_as_the_page_says() {
                 "{nodes}{}",
                 ran.err
             );
-            let ahead = format!("`bag` runs ahead of the clock, so no recorded time passes for {by_clock}");
+            let ahead = format!(
+                "`bag` runs ahead of the clock, so these settings do not follow its recorded times: {by_clock}"
+            );
             let is_noted = pace == "max" && !by_clock.is_empty();
             assert_eq!(notes.contains(&ahead), is_noted, "{pace}, {nodes}{notes}");
             assert_eq!(notes.contains("runs ahead of the clock"), is_noted, "{pace}, {nodes}{notes}");
@@ -188,7 +190,8 @@ fn times_by_the_clock_are_noted_behind_every_recording() {
             fs::write(folder.0.join("graph.yaml"), format!("version: 1\nnodes:\n{source}{nodes}")).unwrap();
             let plan = folder.run("graph.yaml --plan").expect(0, "", "").out.clone();
             let words = plan.split_whitespace().collect::<Vec<_>>().join(" ");
-            let says = format!("`s` runs ahead of the clock, so no recorded time passes for {key}");
+            let says =
+                format!("`s` runs ahead of the clock, so these settings do not follow its recorded times: {key}");
             let is_noted = pace == "max" && !key.is_empty();
             assert_eq!(words.contains(&says), is_noted, "{kind} {pace} {key}\n{plan}");
             assert_eq!(words.contains("runs ahead of the clock"), is_noted, "{kind} {pace} {key}\n{plan}");
