@@ -48,8 +48,8 @@ fn copies_are_inserted_at_both_ends_of_a_chain() {
     assert_eq!(
         inserted,
         [
-            "inserted because `x` takes messages in the memory of `mock`",
-            "inserted because `z` keeps its messages in the memory of `mock`"
+            "inserted because `x` reads messages in the memory of `mock`",
+            "inserted because `z` writes messages in the memory of `mock`"
         ]
     );
     let memory = plan.memory();

@@ -367,7 +367,7 @@ fn wrong_names_payloads_and_duplicate_handles_are_refused() {
         error.to_string()
     };
     let mut graph = wired(ECHO);
-    assert_eq!(said(graph.inlet::<Tensor>("c").unwrap_err()), "there is no node `c`; there are: `a`, `b`, `z`");
+    assert_eq!(said(graph.inlet::<Tensor>("c").unwrap_err()), "there is no node `c`; write one of `a`, `b`, `z`");
     assert_eq!(said(graph.inlet::<Tensor>("b").unwrap_err()), "inlet `b` does not exist");
     assert_eq!(said(graph.inlet::<Tensor>("z").unwrap_err()), "`z`: expected an inlet, found an outlet");
     assert_eq!(said(graph.outlet::<Tensor>("a").unwrap_err()), "`a`: expected an outlet, found an inlet");
@@ -635,11 +635,11 @@ fn settings_are_applied_between_turns() {
         assert!(begin.elapsed() < LONG, "{:?}", running.stats());
     }
     for (node, name, value, said) in [
-        ("c", "open", 0.0, "there is no node `c`; there are: `a`, `b`, `z`"),
+        ("c", "open", 0.0, "there is no node `c`; write one of `a`, `b`, `z`"),
         ("b", "opne", 0.0, "`b` has no setting `opne`; did you mean `open`?"),
-        ("a", "open", 0.0, "`a` has no setting `open`; there is none to choose from"),
-        ("b", "open", 2.0, "`open` of `b` must be 0 to 1, got 2"),
-        ("b", "open", f64::NAN, "`open` of `b` must be 0 to 1, got NaN"),
+        ("a", "open", 0.0, "`a` has no setting `open`; no name is valid here"),
+        ("b", "open", 2.0, "`open` of `b` must be from 0 to 1, not 2"),
+        ("b", "open", f64::NAN, "`open` of `b` must be from 0 to 1, not NaN"),
     ] {
         assert_eq!(running.set(node, name, value).unwrap_err().to_string(), said);
     }
@@ -833,7 +833,7 @@ fn contradictory_inlets_and_outlets_are_refused() {
     refused(&with(", config: { spec: u9 }"), "E0130", "u9");
     refused(&with(", config: { spec: u64, capacity: 0 }"), "E0130", "capacity");
     refused(&with(", config: { spec: u64, hold: 0 }"), "E0130", "hold");
-    refused(&with(", config: { spec: \"u64[99999999999,99999999999]\" }"), "E0135", "cannot be allocated");
+    refused(&with(", config: { spec: \"u64[99999999999,99999999999]\" }"), "E0135", "cannot allocate");
     refused(&with(", config: { spec: u64 }, on_error: restart"), "E0160", "cannot be restarted");
     let outlet = |config: &str| {
         format!(

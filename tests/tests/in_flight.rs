@@ -189,13 +189,13 @@ fn a_model_with_two_inputs_keeps_the_state_of_its_stream() {
         assert!(notes.iter().any(|note| note == expected), "{expected}: {notes:?}");
     }
     for (stream, with, join, expected) in [
-        ("a", "b", "", "nothing says which are the stream"),
-        ("{ from: a, stream: true }", "{ from: b, stream: true }", "", "several inputs are its stream"),
+        ("a", "b", "", "none is marked as the stream"),
+        ("{ from: a, stream: true }", "{ from: b, stream: true }", "", "must have one stream input, got several"),
         (
             "{ from: a, stream: true }",
             "b",
             ", join: { policy: sample, trigger: with }",
-            "several inputs are its stream",
+            "must have one stream input, got several",
         ),
     ] {
         let problems = limen_tests::plan(&graph(stream, with, join)).unwrap_err().to_string();
@@ -217,7 +217,7 @@ fn a_slow_call_is_reported_while_it_runs() {
     let report = run(&text("20ms"));
     assert!(is_named(&report), "{:?}", report.notes);
     assert!(
-        report.notes.iter().any(|note| note.contains("threads of its own (2), which are not pinned")),
+        report.notes.iter().any(|note| note.contains("threads of its own (2) that are not pinned")),
         "{:?}",
         report.notes
     );

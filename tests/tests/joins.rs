@@ -656,7 +656,11 @@ fn wrong_inputs_of_synchronize_are_refused() {
     for (inputs, join, expected) in [
         ("inputs: { x: a }", "", "at least two inputs"),
         ("inputs: { x: a, y: b }", "", "`b` may drop messages"),
-        ("inputs: { x: a, y: a }", ", join: { policy: in_turn }", "takes messages of all its inputs together"),
+        (
+            "inputs: { x: a, y: a }",
+            ", join: { policy: in_turn }",
+            "must be `zip`, `by_time` or `sample`, got `in_turn`",
+        ),
         ("inputs: { y: a, v: a }", "", "has no output `x`"),
     ] {
         let problems = limen_tests::plan(&graph(inputs, join)).expect_err("refused").to_string();

@@ -92,16 +92,16 @@ fn settings_have_the_type_of_their_place() {
 #[test]
 fn a_setting_without_a_target_is_refused() {
     for (setting, part) in [
-        ("nodes.a.core", "has no `=`"),
-        ("nodes..core=1", "is not a path"),
-        ("nodes.a.kind.core=1", "there is `numbers`, which has no `core`"),
-        ("nodes.b.from={ from: a", "not readable as YAML"),
+        ("nodes.a.core", "found no `=`"),
+        ("nodes..core=1", "expected names with dots between them"),
+        ("nodes.a.kind.core=1", "`numbers` has no key `core`"),
+        ("nodes.b.from={ from: a", "invalid YAML"),
     ] {
         expect(&problems(TWO, &set(&[setting])), &[(&format!("--set {setting}: error[E0152]"), part)]);
     }
     // The value is checked like any other.
     expect(&problems(TWO, &set(&["nodes.a.colour=1"])), &[("--set nodes.a.colour=1: error[E0103]", "unknown key")]);
-    expect(&problems(TWO, &set(&["nodes.a.core=x"])), &[("--set nodes.a.core=x: error[E0106]", "not `x`")]);
+    expect(&problems(TWO, &set(&["nodes.a.core=x"])), &[("--set nodes.a.core=x: error[E0106]", "got x")]);
 }
 
 #[test]
@@ -146,13 +146,13 @@ fn variables_are_values_and_never_structure() {
         variables: [("UPSTREAM".to_string(), "{ from: a, capacity: 1 }".to_string())].into_iter().collect(),
         ..Layers::default()
     };
-    assert!(problems(text, &layers)[0].contains("is not `node` or `node/port`"));
+    assert!(problems(text, &layers)[0].contains("expected `node` or `node/port`, found"));
     for (value, part) in [
-        ("${HOME}", "may not read the variable `HOME`"),
+        ("${HOME}", "not allowed to read the variable `HOME`"),
         ("${LIMEN_TEST_NOT_SET}", "`LIMEN_TEST_NOT_SET` is not set"),
-        ("${LIMEN_X", "is not closed"),
-        ("${rate}", "there is no parameter `rate`"),
-        ("${}", "there is no parameter ``"),
+        ("${LIMEN_X", "expected `}` at the end"),
+        ("${rate}", "unknown parameter `rate`"),
+        ("${}", "unknown parameter ``"),
     ] {
         let text =
             format!("version: 1\nnodes:\n  a: {{ kind: numbers }}\n  b: {{ kind: collect, from: \"{value}\" }}\n");
@@ -248,7 +248,7 @@ fn problems_of_subgraphs_are_reported() {
         problems(&EYES.replace(from, to), &Layers::default())
     };
     for (from, to, start, part) in [
-        ("subgraph: pair", "subgraph: pare", "g.yaml:20:21: error[E0153]", "there are: `eye`, `pair`"),
+        ("subgraph: pair", "subgraph: pare", "g.yaml:20:21: error[E0153]", "write one of `eye`, `pair`"),
         ("a: { subgraph: eye", "a: { subgraph: pair", "g.yaml:15:22: error[E0153]", "contains itself"),
         (
             "config: { count: 10 } }",
@@ -256,8 +256,13 @@ fn problems_of_subgraphs_are_reported() {
             "g.yaml:20:47: error[E0154]",
             "`step`",
         ),
-        ("parameters: { step: 1 }", "parameters: { step: ~ }", "g.yaml:15:7: error[E0154]", "does not set `step`"),
-        ("inputs: { in: a/out }", "inputs: { inn: a/out }", "g.yaml:16:7: error[E0155]", "nothing is connected"),
+        (
+            "parameters: { step: 1 }",
+            "parameters: { step: ~ }",
+            "g.yaml:15:7: error[E0154]",
+            "does not set the parameter `step`",
+        ),
+        ("inputs: { in: a/out }", "inputs: { inn: a/out }", "g.yaml:16:7: error[E0155]", "is not connected"),
         ("from: inputs }", "from: inputs/other }", "g.yaml:15:33: error[E0155]", "has no input `other`"),
         ("outputs: { out: b }", "outputs: { out: c }", "g.yaml:13:21: error[E0155]", "no node `c`"),
         ("from: both }", "from: both/image }", "g.yaml:18:31: error[E0155]", "has no output `image`"),
@@ -267,12 +272,12 @@ fn problems_of_subgraphs_are_reported() {
             "g.yaml:20:109: error[E0153]",
             "has no node `x`",
         ),
-        ("inputs: { in: any }", "inputs: { in: \"u8[\" }", "g.yaml:5:19: error[E0155]", "without its `]`"),
+        ("inputs: { in: any }", "inputs: { in: \"u8[\" }", "g.yaml:5:19: error[E0155]", "expected `]` at the end"),
         (
             "  source: {",
             "  both.a.first: { kind: numbers }\n  source: {",
             "g.yaml:8:7: error[E0149]",
-            "two nodes `both.a.first`",
+            "duplicate node `both.a.first`",
         ),
         ("  pair:\n", "  pair:\n    colour: 1\n", "g.yaml:12:5: error[E0103]", "unknown key `colour`"),
     ] {
@@ -288,7 +293,7 @@ fn problems_of_subgraphs_are_reported() {
         }
     }
     bomb += "nodes: { x: { subgraph: s6 } }\n";
-    assert!(problems(&bomb, &Layers::default())[0].contains("expands to more than 20000 nodes"));
+    assert!(problems(&bomb, &Layers::default())[0].contains("must expand to at most 20000 nodes"));
 }
 
 #[test]
@@ -351,13 +356,13 @@ fn includes_stay_in_the_folder_and_are_limited() {
         (outer.as_str(), "graph.yaml:2:11: error[E0148]", "leaves the graph's folder"),
         ("../x.yaml", "graph.yaml:2:11: error[E0148]", "x.yaml"),
         ("link.yaml", "graph.yaml:2:11: error[E0148]", "leaves the graph's folder"),
-        ("fifo.yaml", "graph.yaml:2:11: error[E0148]", "not a regular file"),
+        ("fifo.yaml", "graph.yaml:2:11: error[E0148]", "expected a regular file"),
         ("/dev/zero", "graph.yaml:2:11: error[E0148]", "leaves the graph's folder"),
         ("self.yaml", "self.yaml:2:11: error[E0148]", "includes itself"),
-        ("twice.yaml", "graph.yaml:4:3: error[E0149]", "`a` is already in nodes"),
-        ("broken.yaml", "broken.yaml:", "not readable as YAML"),
+        ("twice.yaml", "graph.yaml:4:3: error[E0149]", "duplicate `a` in `nodes`"),
+        ("broken.yaml", "broken.yaml:", "invalid YAML"),
         ("colour.yaml", "colour.yaml:1:1: error[E0103]", "unknown key `colour`"),
-        ("many.yaml", "many.yaml:1:", "more than 64 files"),
+        ("many.yaml", "many.yaml:1:", "at most 64 files"),
     ] {
         std::fs::write(folder.path("graph.yaml"), graph.replace("FILE", file)).unwrap();
         let found = folder.problems(&Layers::default());

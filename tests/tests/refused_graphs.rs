@@ -34,10 +34,10 @@ pub(crate) fn recorded(name: &str) {
         let problems = planned.map_or_else(|problems| problems, |_| panic!("not refused:\n{graph}"));
         let lines = problems.0.iter().map(|problem| {
             let said = problem.to_string().replace(&format!("{}/", folder.path().display()), "");
-            // A wrong value of a config has the message of its type. What follows the name of a CPU depends on the machine.
+            // A wrong value of a config has the message of its type. The range of a CPU depends on the machine.
             assert!(problem.help.is_some() || problem.code == "E0104", "no remedy: {said}");
-            match said.split_once(" does not exist").or_else(|| said.split_once(" is not one of this run's CPUs")) {
-                Some((of_cpu, _)) if problem.code == "E0141" => format!("{of_cpu} is not there\n"),
+            match said.split_once(" must be ") {
+                Some((core, _)) if problem.code == "E0141" => format!("{core} is out of range\n"),
                 _ => said + "\n",
             }
         });
@@ -66,9 +66,12 @@ fn blocking_cycles_are_refused() {
 #[test]
 fn wrong_capacities_kinds_and_configs_are_refused() {
     recorded("wrong_capacities_kinds_and_configs");
-    for (capacity, message) in
-        [("0", "from 1 to"), ("9223372036854775808", "from 1 to"), ("-1", "from 1 to"), ("many", "from 1 to")]
-    {
+    for (capacity, message) in [
+        ("0", "must be 1 to"),
+        ("9223372036854775808", "must be 1 to"),
+        ("-1", "must be 1 to"),
+        ("many", "must be 1 to"),
+    ] {
         let graph = format!(
             "version: 1\nnodes:\n  a: {{ kind: numbers }}\n  b: {{ kind: collect, from: {{ from: a, capacity: {capacity} }} }}\n"
         );
@@ -76,7 +79,7 @@ fn wrong_capacities_kinds_and_configs_are_refused() {
     }
     // A help is within the range of the key.
     for (times, help) in
-        [(8, "write at least 8"), (1 << 24, "write at least 16777216"), ((1 << 24) + 1, "leave it out")]
+        [(8, "write `capacity: 8`"), (1 << 24, "write `capacity: 16777216`"), ((1 << 24) + 1, "remove `capacity`")]
     {
         let graph = format!(
             "version: 1\nnodes:\n  a: {{ kind: numbers }}\n  s: {{ kind: split, config: {{ times: {times} }}, from: a }}\n  \
@@ -123,16 +126,11 @@ fn consequences_of_a_problem_are_not_reported() {
     let unbounded = "{ kind: numbers, config: { unbounded: true } }";
     let good = "{ kind: numbers }";
     for (a, others, place, part) in [
-        (zero, sized("a"), "4:59 E0130", "a length must be at least 1, got 0"),
-        (
-            zero,
-            format!("  p: {{ kind: pass, from: a }}\n{}", sized("p")),
-            "4:59 E0130",
-            "a length must be at least 1, got 0",
-        ),
-        (good, sized("c"), "5:34 E0120", "there is no node `c`"),
+        (zero, sized("a"), "4:59 E0130", "a length of 0"),
+        (zero, format!("  p: {{ kind: pass, from: a }}\n{}", sized("p")), "4:59 E0130", "a length of 0"),
+        (good, sized("c"), "5:34 E0120", "unknown node `c`"),
         (good, sized("a/x"), "5:34 E0123", "has no output `x`"),
-        ("{ kind: nubmers }", sized("a"), "4:14 E0124", "there is no kind"),
+        ("{ kind: nubmers }", sized("a"), "4:14 E0124", "unknown kind"),
         (unbounded, sized("a"), "4:31 E0129", "has no bound"),
         (unbounded, "  v: { kind: 'null', from: a }\n".into(), "4:31 E0129", "has no bound"),
     ] {
@@ -162,13 +160,16 @@ fn contradictory_watermarks_are_refused() {
     let graph = |edge: &str| {
         format!("version: 1\nnodes:\n  a: {{ kind: numbers }}\n  b: {{ kind: collect, from: {{ from: a, {edge} }} }}\n")
     };
-    check(&graph("soft_capacity: 9, capacity: 4"), &[("4:55 E0133", "above the edge's capacity of 4")]);
-    check(&graph("soft_bytes: 9B"), &[("4:52 E0133", "needs a hard one")]);
-    check(&graph("soft_bytes: 9B, max_bytes: 8B"), &[("4:52 E0133", "the soft watermark is above the hard one")]);
-    check(&graph("soft_evict: true, soft_capacity: 2"), &[("4:52 E0133", "only `drop_oldest` evicts")]);
+    check(&graph("soft_capacity: 9, capacity: 4"), &[("4:55 E0133", "must be at most the `capacity` of 4, got 9")]);
+    check(&graph("soft_bytes: 9B"), &[("4:52 E0133", "`soft_bytes` requires `max_bytes`")]);
+    check(
+        &graph("soft_bytes: 9B, max_bytes: 8B"),
+        &[("4:52 E0133", "`soft_bytes` must be at most `max_bytes` (8 B), got 9 B")],
+    );
+    check(&graph("soft_evict: true, soft_capacity: 2"), &[("4:52 E0133", "requires `when_full: drop_oldest`")]);
     check(&graph("when_full: latest, max_bytes: 8B"), &[("4:70 E0133", "holds one message")]);
-    check(&graph("max_bytes: 0B"), &[("4:51 E0133", "no message could ever pass")]);
-    check(&graph("max_bytes: 8"), &[("4:51 E0104", "not a size with its unit")]);
+    check(&graph("max_bytes: 0B"), &[("4:51 E0133", "`max_bytes` must be at least 1B")]);
+    check(&graph("max_bytes: 8"), &[("4:51 E0104", "expected a size such as `4MiB`, found the number 8")]);
     let inputs = |count| (0..count).map(|i| format!("i{i}: s{i}")).collect::<Vec<_>>().join(", ");
     let merge = |count| {
         let sources: String = (0..count).map(|i| format!("  s{i}: {{ kind: numbers }}\n")).collect();
@@ -275,19 +276,19 @@ fn deadlines_shorter_than_a_call_are_refused() {
     for mock in [", latency: 15ms", ", latency: 10ms, per_item: 5ms"] {
         check(
             &graph("", mock, "16ms"),
-            &[("7:37 E0145", "takes at least 17.0 ms, because `m` takes 15.0 ms a call, and the deadline is 16.0 ms")],
+            &[("7:37 E0145", "must be at least 17.0 ms, got 16.0 ms: `m` takes 15.0 ms per call")],
         );
     }
     // A budget is not a measurement, so it is only a note.
     let notes = |keys: &str, mock: &str, deadline: &str| {
         let plan = limen_tests::plan(&graph(keys, mock, deadline)).unwrap();
-        plan.notes().iter().filter(|note| note.contains("miss")).cloned().collect::<Vec<_>>()
+        plan.notes().iter().filter(|note| note.contains("deadline")).cloned().collect::<Vec<_>>()
     };
     assert_eq!(notes("", ", latency: 15ms", "18ms"), Vec::<String>::new());
     assert_eq!(
         notes(", budget: 9ms", "", "10ms"),
         [
-            "`a` to `c` may take 11.0 ms, because `m` may take 9.00 ms a call (`budget`), and the deadline is 10.0 ms: slow messages will miss it"
+            "the path from `a` to `c` may take 11.0 ms, more than its deadline of 10.0 ms: `m` may take 9.00 ms per call (`budget`)"
         ]
     );
     assert_eq!(notes(", budget: 7ms", "", "10ms"), Vec::<String>::new());
@@ -305,11 +306,11 @@ fn gather_without_a_matching_scatter_is_refused() {
     };
     check(
         &apart("  r: { kind: scatter, from: s }\n  t: { kind: trail, from: r }\n"),
-        &[("7:3 E0146", "scatters parts that `s` made")],
+        &[("7:3 E0146", "scatters parts that `s` has scattered already")],
     );
     check(
         &apart("  g: { kind: gather, config: { max: 2 }, from: s }\n  t: { kind: trail, from: g }\n"),
-        &[("7:30 E0146", "takes 2 parts, but `s` makes up to 3")],
+        &[("7:30 E0146", "must be at least the 3 parts of `s`, got 2")],
     );
 }
 
@@ -317,7 +318,7 @@ fn gather_without_a_matching_scatter_is_refused() {
 fn too_many_sources_are_refused() {
     let nodes: String = (0..=1 << 16).map(|n| format!("  n{n}: {{ kind: numbers }}\n")).collect();
     let said = limen_tests::plan(&format!("version: 1\nnodes:\n{nodes}")).unwrap_err().to_string();
-    assert!(said.contains("error[E0158]") && said.contains("65537 sources; at most 65536"), "{said}");
+    assert!(said.contains("error[E0158]") && said.contains("at most 65536 sources, got 65537"), "{said}");
 }
 
 /// Promise (checking): The connection that closes a cycle is type-checked like any other.
@@ -338,7 +339,7 @@ fn the_edge_that_closes_a_cycle_is_type_checked() {
     let unknown = cycle("q", "  q: { kind: nothing, from: p }\n");
     check(&unknown, &[("5:14 E0124", "nothing")]);
     let row = "  q: { kind: cast, config: { dtype: f32 }, from: p }\n  z: { kind: 'null', from: q }\n";
-    check(&cycle("q", row), &[("4:47 E0128", "elements are f32, not u64")]);
+    check(&cycle("q", row), &[("4:47 E0128", "expected u64 elements, found f32")]);
     assert!(plan(&cycle("q", "  q: { kind: step, from: p }\n  z: { kind: collect, from: q }\n")).is_ok());
 }
 
@@ -389,6 +390,6 @@ fn a_graph_that_takes_too_long_to_plan_is_refused() {
         }
         text + &format!("  z: {{ kind: collect, from: n{count} }}\n")
     };
-    check(&merges(2500), &[("- E0169", "let fewer nodes depend on many sources")]);
+    check(&merges(2500), &[("- E0169", "connect fewer nodes to many sources")]);
     plan(&merges(250)).unwrap();
 }

@@ -10,7 +10,7 @@ use limen_tests::registry;
 fn a_join_that_cannot_be_read_is_one_problem() {
     let text = "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: numbers }\n  p: { kind: pair, inputs: { a: { from: a, when_full: drop_oldest }, b: b }, \
                 join: { policy: by_time, within: WITHIN } }\n  c: { kind: collect, from: p }\n";
-    check(&text.replace("WITHIN", "10"), &[("5:111 E0104", "the number 10 is not a time with its unit")]);
+    check(&text.replace("WITHIN", "10"), &[("5:111 E0104", "expected a duration such as `10ms`, found the number 10")]);
     check(
         &text.replace("join: { policy: by_time, within: WITHIN }", "budget: 1ms"),
         &[("5:3 E0134", "could wait forever")],
@@ -68,15 +68,15 @@ fn contradictory_join_policies_are_refused() {
         (
             "m: { kind: merge, inputs: { x: a, y: b }, join: { policy: sample } }",
             "5:51 E0139",
-            "takes one message at a time",
+            "`policy` must be `in_turn`, `oldest_first` or `priority`, got `sample`",
         ),
         (
             "m: { kind: pair, inputs: { a: a, b: b }, join: { policy: in_turn } }",
             "5:50 E0139",
-            "all its inputs together",
+            "`policy` must be `zip`, `by_time` or `sample`, got `in_turn`",
         ),
-        ("m: { kind: pair, inputs: { a: a, b: b }, join: { policy: by_time } }", "5:50 E0139", "needs `within`"),
-        ("m: { kind: pair, inputs: { a: a, b: b }, join: { wait: 1ms } }", "5:50 E0139", "`wait` belong to"),
+        ("m: { kind: pair, inputs: { a: a, b: b }, join: { policy: by_time } }", "5:50 E0139", "requires `within`"),
+        ("m: { kind: pair, inputs: { a: a, b: b }, join: { hold: 1ms } }", "5:50 E0139", "`hold` require"),
         (
             "m: { kind: pair, inputs: { a: a, b: b }, join: { policy: sample, trigger: c } }",
             "5:50 E0139",
@@ -85,25 +85,29 @@ fn contradictory_join_policies_are_refused() {
         (
             "m: { kind: pair, inputs: { a: a, b: b }, join: { pick: newest } }",
             "5:50 E0139",
-            "belong to `policy: by_time`",
+            "require `policy: by_time`",
         ),
         (
             "m: { kind: pair, inputs: { a: a, b: b }, join: { policy: by_time, within: 1ms, anchor: c } }",
             "5:50 E0139",
-            "`anchor: c` names none of its inputs",
+            "`anchor` must be one of `a`, `b`, got `c`",
         ),
         (
             "m: { kind: pair, inputs: { a: a, b: b }, join: { policy: by_time, within: 1ms, pick: interpolate } }",
             "5:50 E0139",
-            "`pick: interpolate` needs an `anchor`",
+            "`pick: interpolate` requires an `anchor`",
         ),
         (
             "m: { kind: pair, inputs: { a: a, b: b }, join: { policy: by_time, within: 1ms, pick: interpolate, anchor: a } }",
             "5:50 E0139",
             "`b` cannot be interpolated: u64[] is not `f32`",
         ),
-        ("m: { kind: step, from: a, join: { patience: 1 } }", "5:35 E0139", "`join` with one input"),
-        ("m: { kind: merge, inputs: { x: a, y: a }, join: { policy: in_turn } }", "5:3 E0134", "several come from `a`"),
+        ("m: { kind: step, from: a, join: { patience: 1 } }", "5:35 E0139", "`join` requires several inputs"),
+        (
+            "m: { kind: merge, inputs: { x: a, y: a }, join: { policy: in_turn } }",
+            "5:3 E0134",
+            "several of its inputs come from `a`",
+        ),
     ] {
         check(&graph(node), &[(place, part)]);
     }
@@ -132,8 +136,8 @@ fn two_joins_of_the_same_sources_out_of_step_are_refused() {
     check(
         &graph(""),
         &[
-            ("5:3 E0134", "`m` takes its inputs oldest_first, and `d` waits for the same sources"),
-            ("6:3 E0134", "`t` takes its inputs by_time, and `d` waits for the same sources"),
+            ("5:3 E0134", "`m` (`policy: oldest_first`) could deadlock: `d` waits for the same sources"),
+            ("6:3 E0134", "`t` (`policy: by_time`) could deadlock: `d` waits for the same sources"),
         ],
     );
     assert!(limen_tests::plan(&graph(", patience: 4")).is_ok());
@@ -153,7 +157,7 @@ fn a_join_of_synchronized_outputs_out_of_step_is_refused() {
         )
     };
     for policy in ["by_time, within: 1ms", "sample"] {
-        let why = "`s` forwards each input by its own output, not in step";
+        let why = "`s` forwards each input to an output of its own, without keeping them aligned";
         check(&graph(policy, ""), &[("6:3 E0134", why)]);
         assert!(limen_tests::plan(&graph(policy, ", join: { patience: 4 }")).is_ok(), "{policy}");
     }
@@ -181,12 +185,12 @@ fn joins_by_number_of_streams_of_different_rates_are_refused() {
         &graph(&timer("1kHz"), &camera("30Hz"), ""),
         &[(
             "6:3 E0157",
-            "together by their numbers: `a` begins one each 1.00 ms, `b` begins one each 33.3 ms, and the pairs drift apart",
+            "by sequence number: `a` produces one every 1.00 ms, `b` produces one every 33.3 ms. The pairs drift apart",
         )],
     );
     let notes = |a: &str, b: &str, keys: &str| {
         let plan = limen_tests::plan(&graph(a, b, keys)).unwrap();
-        plan.notes().iter().filter(|note| note.contains("by their numbers")).count()
+        plan.notes().iter().filter(|note| note.contains("by sequence number")).count()
     };
     let counted = "kind: timer, config: { rate: 1kHz, count: 100 }";
     for (a, b, keys, expected) in [
@@ -203,7 +207,7 @@ fn joins_by_number_of_streams_of_different_rates_are_refused() {
     for (b, anchor, expected) in [("30Hz", "", 1), ("30Hz", ", anchor: y", 0), ("1kHz", "", 0)] {
         let join = format!(", join: {{ policy: by_time, within: 1ms{anchor} }}");
         let plan = limen_tests::plan(&graph(&timer("1kHz"), &camera(b), &join)).unwrap();
-        let said = "without an `anchor`: `a` begins one each 1.00 ms, `b` begins one each 33.3 ms";
+        let said = "without an `anchor`: `a` produces one every 1.00 ms, `b` produces one every 33.3 ms";
         assert_eq!(
             plan.notes().iter().filter(|note| note.contains(said)).count(),
             expected,
@@ -266,7 +270,7 @@ fn joins_by_number_of_streams_of_different_rates_are_refused() {
         timer("1kHz")
     );
     let plan = limen_tests::plan(&live).unwrap();
-    let said = "`a` begins one each 1.00 ms, nothing says how many `u` begins, and the pairs drift apart";
+    let said = "`a` produces one every 1.00 ms, the rate of `u` is unknown. The pairs drift apart";
     assert!(plan.notes().iter().any(|note| note.contains(said)), "{:?}", plan.notes());
 }
 
@@ -333,8 +337,8 @@ fn a_sampling_join_behind_a_source_without_a_rate_is_refused_with_a_help_that_wo
             };
             let problems = plan(&graph("")).err().unwrap_or_else(|| panic!("{kind} is not refused")).to_string();
             let expected = format!(
-                "error[E0167]: `j` samples messages of `a`, which has no rate: which one is newest when another arrives is up to the \
-                 threads\n    help: write `{paced}` in the `config` of `a`, so that it sends by the clock"
+                "error[E0167]: `j` samples messages of `a`, which has no rate: the sampled message depends on thread \
+                 timing\n    help: write `{paced}` in the `config` of `a`, so that it sends by the clock"
             );
             assert!(problems.contains(&expected), "{kind}: {problems}");
             // With the help, or with a join that waits for both.

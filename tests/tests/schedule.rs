@@ -159,7 +159,9 @@ fn a_call_that_takes_most_of_a_deadline_is_noted_in_the_plan() {
     };
     let said = notes("3ms", "5ms");
     assert!(
-        said.contains("`slow` may take 3.00 ms a call, more than half of the 5.00 ms that a path through `a`"),
+        said.contains(
+            "`slow` may take 3.00 ms per call, more than half of the deadline (5.00 ms) of a path through `a`"
+        ),
         "{said}"
     );
     assert_eq!(notes("2ms", "5ms"), "");

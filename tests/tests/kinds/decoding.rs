@@ -235,8 +235,8 @@ fn embeddings_are_compared() {
     files.iter().for_each(|(name, bytes)| fs::write(folder.path().join(name), bytes).unwrap());
     for (from, to, expected) in [
         ("mask: i }", "mask: m }", &["f32[3] is not a mask", "`cast`"][..]),
-        ("from: e }\n  same", "from: t }\n  same", &["it has 2 dims, not 1"]),
-        ("references: r.npy", "references: t.npy", &["expected 2 dims, found 3", "numpy.save"]),
+        ("from: e }\n  same", "from: t }\n  same", &["expected rank 1, found rank 2"]),
+        ("references: r.npy", "references: t.npy", &["it has 3 dims, expected 2", "numpy.save"]),
         (", config: { references: r.npy }", "", &["write `references: FILE.npy`"]),
         ("b: e }", "b: m }", &["dim 0 is 3, not 2"]),
         (

@@ -293,6 +293,9 @@ fn wrong_configs_are_refused_with_the_way_out() {
     );
     refused(&parts, &["pixels, got 0", "must be 1 to 1024, got 1025"]);
     let short = parts.replace("width: 0", "width: 2").replace("max: 1025", "max: 4");
-    refused(&short.replace("z: {", "g: { kind: gather, config: { max: 3 }, from: x }\n  z: {"), &["makes up to 4"]);
+    refused(
+        &short.replace("z: {", "g: { kind: gather, config: { max: 3 }, from: x }\n  z: {"),
+        &["at least the 4 parts"],
+    );
     refused(&short.replace("[4, 6]", "[4, 5]"), &["dim 1 is 5, not 6"]);
 }

@@ -192,8 +192,8 @@ fn the_lines_of_an_image_are_gathered() {
     let dropped = graph.replace(", empty: send", "");
     assert_eq!(lines(&dropped), [expected[0], expected[2]].map(|line| format!("{line}\n")).concat());
     for (from, to, expected) in [
-        ("{ max: 8 }, from: read/text", "{ max: 7 }, from: read/text", "makes up to 8"),
-        ("from: read/text }", "from: image/name }", "were not taken apart"),
+        ("{ max: 8 }, from: read/text", "{ max: 7 }, from: read/text", "at least the 8 parts"),
+        ("from: read/text }", "from: image/name }", "no `scatter` splits the messages"),
         ("from: row }", "from: found }", "f32[≤9,6] cannot be stacked"),
     ] {
         let Err(problems) = plan(folder.path(), &graph.replace(from, to)) else { panic!("not refused: {to}") };

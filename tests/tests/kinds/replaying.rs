@@ -214,12 +214,12 @@ fn a_pose_between_two_is_interpolated_on_the_sphere() {
     ] {
         let changed = format!("{}\n  changed: {change}", graph.replace("pose: r/pose }", "pose: changed }"));
         let problems = super::plan(folder.path(), &changed).expect_err(change);
-        assert!(problems.contains("has an angle, or an orientation whose place is not known"), "{problems}");
+        assert!(problems.contains("has an angle, or an orientation at an unknown position"), "{problems}");
     }
     // Of three numbers, one is an angle.
     record_topics(&folder.path().join("drive.mcap"), &[("/pose", "Pose2DStamped"), ("/p", "PointStamped")], &messages);
     let problems = super::plan(folder.path(), graph).expect_err("refused");
-    assert!(problems.contains("has an angle, or an orientation whose place is not known"), "{problems}");
+    assert!(problems.contains("has an angle, or an orientation at an unknown position"), "{problems}");
 }
 
 #[test]

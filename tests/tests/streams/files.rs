@@ -47,7 +47,11 @@ fn a_line_that_is_too_long_fails_one_call() {
     };
     let report = graph.run(&nodes("skip"));
     assert_eq!((report.exit_code(), report.failed_calls), (0, 1));
-    assert!(report.failures[0].text.contains("in.txt: message 2: 100000 is more than the 8"), "{:?}", report.failures);
+    assert!(
+        report.failures[0].text.contains("in.txt: message 2: must be at most the planned 8, got 100000"),
+        "{:?}",
+        report.failures
+    );
     assert_eq!(graph.read("out.txt"), b"one\ntwo\n");
     let report = graph.run(&nodes("stop"));
     assert_eq!(report.exit_code(), 1);
@@ -196,11 +200,11 @@ fn unusable_files_are_refused_before_anything_starts() {
         assert!(text.contains(expected) && text.contains("help: "), "{sink}\n{text}");
     }
     let text = graph.refused(&format!("{source}  y: {{ kind: npy, config: {{ path: a }}, from: a }}\n  z: {{ kind: file, config: {{ path: ./a, framing: raw }}, from: a }}\n"));
-    assert!(text.contains("both claim the file"), "{text}");
+    assert!(text.contains("both write to"), "{text}");
     let text = graph.refused(
         "  a: { kind: stdin }\n  b: { kind: stdin }\n  y: { kind: null, from: a }\n  z: { kind: null, from: b }\n",
     );
-    assert!(text.contains("both claim the device standard input"), "{text}");
+    assert!(text.contains("both use standard input"), "{text}");
 }
 
 /// Frames of a bus are written as they were read, and every line that is none is counted.

@@ -174,7 +174,7 @@ fn impossible_socket_settings_are_refused() {
     for kind in ["tcp", "udp"] {
         let node = format!("kind: {kind}, config: {{ listen: 9000 }}");
         let other = format!("kind: {kind}, config: {{ listen: 'localhost:9000' }}");
-        assert!(graph.refused(&both(&node, &other)).contains(&format!("both claim the device {kind} 127.0.0.1:9000")));
+        assert!(graph.refused(&both(&node, &other)).contains(&format!("both use {kind} 127.0.0.1:9000")));
     }
     // A port in use is reported before anything runs.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

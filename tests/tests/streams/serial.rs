@@ -168,7 +168,7 @@ fn wrong_devices_are_refused() {
          y: {{ kind: null, from: a }}\n{}",
         sink.replace("from: a", "from: b")
     );
-    assert!(graph.refused(&twice).contains("both claim the device"));
+    assert!(graph.refused(&twice).contains("both use "));
     // A device that is not a terminal, and one that does not exist, are detected when it is opened.
     graph.allowed.push("/dev".into());
     for (device, expected) in [("/dev/null", "/dev/null: "), ("/dev/no-such-device", "No such file")] {
