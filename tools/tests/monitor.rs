@@ -276,7 +276,7 @@ fn a_folder_that_others_may_enter_is_refused() {
         // The graph's own wish is not worth more than the run.
         let ran = run("graph.yaml");
         ran.expect(0, "finished", expected).expect(0, "", "`run: { monitor: true }`: ");
-        assert!(ran.err.contains("; the run goes on without\n"), "{}", ran.err);
+        assert!(ran.err.contains("; the run continues without a monitor\n"), "{}", ran.err);
         fs::remove_dir(&sockets).or_else(|_| fs::remove_file(&sockets)).unwrap();
     }
     let ran = Ran::from(command(&folder, "graph.yaml").output().unwrap());

@@ -511,7 +511,7 @@ mod tests {
         let (base, new) = (run("a", "n.compute", 1_000_000, 1), run("b", "n.compute", 1_200_000, 2));
         let comparison = Comparison::new(std::slice::from_ref(&base), &[new], &STATS).unwrap();
         assert!(comparison.changes.iter().all(|change| change.verdict == ChangeVerdict::Higher));
-        assert!(comparison.text().contains("with one run on a side"));
+        assert!(comparison.text().contains("one run on a side"));
         let mut short = base.clone();
         short.series[0].intervals.truncate(3);
         let comparison = Comparison::new(&[base], &[short], &STATS).unwrap();

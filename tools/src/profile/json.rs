@@ -113,8 +113,8 @@ mod tests {
             ("{", "a:1: EOF"),
             ("{\"histograms\": 3}", "invalid type"),
             ("{\"histograms\": [{ \"tag\": \"a\", \"p50\": 3 }]}", "a summary has no counts; the .hlog beside it has"),
-            ("{\"unit\": \"ms\", \"histograms\": []}", "expected \"ns\" or null"),
-            ("{\"histograms\": [{\"digits\": 9, \"intervals\": []}]}", "`digits` is 9"),
+            ("{\"unit\": \"ms\", \"histograms\": []}", "must be \"ns\" or null"),
+            ("{\"histograms\": [{\"digits\": 9, \"intervals\": []}]}", "`digits` must be 0 to 5, got 9"),
             ("{\"histograms\": [{\"intervals\": [{\"counts\": [[-1, 2]]}]}]}", "invalid value"),
             ("{\"histograms\": [{\"intervals\": [{\"begin_s\": -5, \"counts\": []}]}]}", "invalid interval"),
         ] {

@@ -168,12 +168,12 @@ Requests/sec:    500.00
         let heading = "Value Percentile TotalCount 1/(1-Percentile)\n";
         for (rows, expected) in [
             ("1.5 0.5 10 2.0", ":2: expected whole values, found 1.5: set their unit"),
-            ("1 50 10 2.0", ":2: a percentile of 50"),
+            ("1 50 10 2.0", ":2: a percentile must be 0 to 1, got 50"),
             ("-1 0.5 10 2.0", ":2: a value of -1"),
             ("1e30 0.5 10 2.0", "cannot be counted"),
             ("nan 0.5 10 2.0", "cannot be counted"),
-            ("2 0.5 10 2.0\n1 0.6 20 3.0", ":3: values and counts of percentiles ascend"),
-            ("2 0.5 10 2.0\n3 0.6 9 3.0", ":3: values and counts"),
+            ("2 0.5 10 2.0\n1 0.6 20 3.0", ":3: expected ascending values and counts"),
+            ("2 0.5 10 2.0\n3 0.6 9 3.0", ":3: expected ascending values"),
             ("2 0.5 10 2.0\nValue Percentile TotalCount", ":3: expected one histogram in a file of percentiles"),
         ] {
             let error = read(&format!("{heading}{rows}\n"), None).unwrap_err();

@@ -66,6 +66,6 @@ m.batch         1000        8        8        8      –        8
         assert_eq!(text, expected);
         let other = Profile::from_text("b.csv", "value,count\n7,3\n", None).unwrap();
         let text = show_profiles(&[other]);
-        assert!(text.contains("(no tag)") && text.contains("--unit names it"), "{text}");
+        assert!(text.contains("(no tag)") && text.contains("set it with --unit"), "{text}");
     }
 }
