@@ -25,6 +25,7 @@
 //! This crate reads what a run tells while it lasts, and the finished [`limen::Report`]; it measures nothing itself and is not on the
 //! message path.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make their own files"))]
 

@@ -15,6 +15,7 @@
 //! assert!(registry.kinds().any(|kind| kind.name == "kernel"));
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make their own files"))]
 

@@ -26,6 +26,7 @@
 //! assert_eq!(registry.kinds().next().unwrap().name, "infer");
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make their own files"))]
 // Without any runtime their shared code is unused, as in a program that needs only `mock`, `linear` and `mlp`.
