@@ -1,9 +1,25 @@
-//! The traits node authors implement, and what a node declares while planning.
+//! The traits that node authors implement, and what a node declares while planning.
 //!
-//! An author writes a config struct and one short `impl` of [`Source`], [`Transform`] or [`Sink`]; the engine owns the
-//! loop, the ports, backpressure, timing, counting, panics and shutdown. The inputs and outputs of a node are a type:
-//! one payload, a tuple of payloads, or [`Many`] for ports named by the graph file. A node with several inputs is a
-//! join: the engine matches messages by sequence number before it calls the node.
+//! An author writes a config struct and one short `impl`. The engine owns the loop, the ports,
+//! back-pressure, timing, counting, panics and shutdown.
+//!
+//! | your node | implement | register with |
+//! |---|---|---|
+//! | changes or inspects a tensor and sends it on | [`InPlace`] | [`Registry::in_place`] |
+//! | fills one tensor from another | [`OneToOne`] | [`Registry::one_to_one`] |
+//! | has other ports, settings or metrics | [`Node`], [`Transform`] | [`Registry::transform`] |
+//! | creates messages | [`Node`], [`Source`] | [`Registry::source`] |
+//! | consumes messages | [`Node`], [`Sink`] | [`Registry::sink`] |
+//!
+//! The inputs and outputs of a node are a type: one payload, a tuple of payloads, or [`Many`] for
+//! ports that the graph file names. A node with several inputs is a join: the engine matches
+//! messages by sequence number before it calls the node, unless the graph says otherwise.
+//!
+//! [`Registry::in_place`]: crate::Registry::in_place
+//! [`Registry::one_to_one`]: crate::Registry::one_to_one
+//! [`Registry::transform`]: crate::Registry::transform
+//! [`Registry::source`]: crate::Registry::source
+//! [`Registry::sink`]: crate::Registry::sink
 
 pub mod backend;
 pub(crate) mod extensions;
@@ -46,43 +62,63 @@ use crate::host::clock::Time;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-/// The part common to every kind of node.
+/// The part common to every kind of node: its config, its ports, and how to build it. [`Source`],
+/// [`Transform`] and [`Sink`] show complete nodes.
 pub trait Node: Sized + 'static {
-    /// What `config:` holds. `#[serde(deny_unknown_fields)]` is not needed: unknown keys are always errors. `serde` reads it, and
-    /// `schemars` describes it to `limen-run kinds`, `explain` and `schema`.
+    /// The type of the node's `config:` in the graph file. `serde` reads it, and `schemars`
+    /// describes it to `limen-run kinds`, `explain` and `schema`. `#[serde(deny_unknown_fields)]`
+    /// is not needed: unknown keys are always errors.
     type Config: DeserializeOwned + JsonSchema + Send + 'static;
 
-    /// Returns the node's ports, while planning. They may depend on the config, on the specs of the connected ports,
-    /// and on files in the graph's folder; nothing is running yet.
+    /// Declares the node's ports and properties, while planning. They may depend on the config, on
+    /// the specs of the connected ports, and on files in the graph's folder. Nothing runs yet.
     ///
     /// # Errors
-    /// All problems of the config and the connected ports, each naming its field or port.
+    /// All errors of the config and the connected ports, each with its field or port.
     fn ports(config: &Self::Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors>;
 
-    /// Builds the node, on the thread that will run it.
+    /// Builds the node, on the thread that will run it. Open files and devices and allocate state
+    /// here.
     ///
     /// # Errors
-    /// Whatever keeps the node from working; the graph then does not start.
+    /// Any reason why the node cannot work. The graph then does not start.
     fn build(config: Self::Config, cx: &mut Building<'_>) -> Result<Self, NodeError>;
 
-    /// Changes a setting between turns. The setting was declared by [`Ports::setting`], and the value is within its
-    /// range.
+    /// Changes a setting between two turns; see [`Running::set`](crate::Running::set). `ports`
+    /// declared the setting with [`Ports::setting`], and the value is within its range.
     ///
     /// # Errors
     /// [`NodeErrorKind::UnknownSetting`] by default.
+    ///
+    /// ```
+    /// # use limen::node::{NodeError, NodeErrorKind};
+    /// # struct Gain(f64);
+    /// # impl Gain {
+    /// fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
+    ///     match name {
+    ///         "gain" => self.0 = value,
+    ///         _ => return Err(NodeErrorKind::UnknownSetting { name: name.into() }.into()),
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # }
+    /// ```
     fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
         let _ = value;
         Err(crate::port::error::NodeErrorKind::UnknownSetting { name: name.to_string() }.into())
     }
 
-    /// Resets the node's state after a gap.
+    /// Resets the node's state after a gap in its input, for a node whose result depends on earlier
+    /// messages, such as a filter. Does nothing by default.
     fn reset(&mut self, why: Reset) {
         let _ = why;
     }
 
-    /// Reports the node's metrics, once, when the node has ended; `--fail-on` can test them. Messages that the node loses while it runs are
-    /// counted by [`Building::lost`]; [`Metrics::lost`] is for what is known only at the end. Messages that it discarded on purpose are
-    /// reported by [`Metrics::discarded`].
+    /// Reports the node's metrics, once, when the node has ended. `--fail-on` can test them.
+    ///
+    /// Count messages that the node loses or discards while it runs with [`Building::lost`] and
+    /// [`Building::discarded`]. [`Metrics::lost`] and [`Metrics::discarded`] are for counts that
+    /// are known only at the end.
     fn metrics(&self, to: &mut Metrics) {
         let _ = to;
     }
@@ -92,7 +128,7 @@ pub trait Node: Sized + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reset {
-    /// Messages are missing.
+    /// Messages are missing between the last message and the next one.
     Gap,
 }
 
@@ -104,23 +140,99 @@ mod engine_only {
 pub(crate) use engine_only::EngineOnly;
 
 /// A node that creates messages.
+///
+/// A complete source, in a graph from text:
+///
+/// ```
+/// use limen::node::prelude::*;
+/// use limen::{Plan, Registry, Spec};
+///
+/// /// Sends the numbers from 0 on.
+/// #[derive(serde::Deserialize, schemars::JsonSchema)]
+/// struct CountConfig {
+///     /// How many numbers to send.
+///     total: u64,
+/// }
+///
+/// struct Count {
+///     total: u64,
+/// }
+///
+/// impl Node for Count {
+///     type Config = CountConfig;
+///
+///     fn ports(
+///         config: &CountConfig,
+///         _: &Connected,
+///         _: &mut Planning<'_>,
+///     ) -> Result<Ports, PlanErrors> {
+///         let number = PortSpec::fixed(DType::U64, []);
+///         Ok(Ports::new().output("number", number).total(config.total))
+///     }
+///
+///     fn build(config: CountConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
+///         Ok(Count { total: config.total })
+///     }
+/// }
+///
+/// impl Source for Count {
+///     type Out = Tensor;
+///
+///     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
+///         let header = out.header(out.now());
+///         if header.seq == self.total {
+///             return Ok(Next::Done);
+///         }
+///         let mut number = out.loan(&header)?;
+///         number.as_mut_slice::<u64>()?[0] = header.seq;
+///         out.send(number);
+///         Ok(Next::More)
+///     }
+/// }
+///
+/// const GRAPH: &str = "
+/// version: 1
+/// nodes:
+///   numbers: { kind: count, config: { total: 3 } }
+///   out: { kind: outlet, from: numbers }
+/// ";
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let registry = Registry::new().source::<Count>("count").outlet::<Tensor>("outlet");
+/// let mut graph = Plan::new(Spec::from_text(GRAPH, "count.yaml")?, &registry)?.wire()?;
+/// let mut out = graph.outlet::<Tensor>("out")?;
+/// let running = graph.start()?;
+/// for number in 0..3 {
+///     assert_eq!(out.recv()?.body.as_slice::<u64>()?, [number]);
+/// }
+/// assert_eq!(running.wait().lost_total(), 0);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// [`Next`] says when the engine calls the source again. A source that reads a socket or a device
+/// waits for its descriptor: [`Descriptors`].
 pub trait Source: Node {
     /// The payloads of its outputs.
     type Out: Outputs;
 
-    /// Emits the available messages, at most the declared bound, and returns when to be called again. Called only while
-    /// every blocking output has room. Each call has its own sequence number: [`Emit::header`].
+    /// Emits the available messages, at most the declared bound, and returns when to be called
+    /// again. Called only while every blocking output has room. Each call that sends something has
+    /// its own sequence number: [`Emit::header`].
     ///
     /// # Errors
     /// The call counts as failed and nothing of it is published; `on_error` decides what follows.
     fn next(&mut self, out: &mut Emit<Self::Out>) -> Result<Next, NodeError>;
 
-    /// Makes the calls that there is room for, or some of them: [`Source::next`] each, if not overridden. An implementation may do once what
-    /// every call would repeat ([`Room::each`]), or send tensors at once ([`Room::fill`]). `next` may be called instead, so both must do the
-    /// same.
+    /// Makes the calls that there is room for, or some of them. By default, each is
+    /// [`Source::next`].
+    ///
+    /// An implementation may do once what every call would repeat ([`Room::each`]), or send tensors
+    /// at once ([`Room::fill`]). The engine may call `next` instead, so both must do the same.
     ///
     /// # Errors
-    /// The call that failed counts as failed, as for `next`; those before it are made. An error of its own is one more call.
+    /// The call that failed counts as failed, as in `next`. The earlier calls are made. An error
+    /// outside of a call counts as one more call.
     ///
     /// ```
     /// use limen::node::prelude::*;
@@ -183,6 +295,92 @@ pub enum Progress {
 }
 
 /// A node that turns messages into messages.
+///
+/// A complete transform, in a graph from text:
+///
+/// ```
+/// use limen::node::prelude::*;
+/// use limen::{Plan, Registry, Spec};
+///
+/// /// Computes the mean of the numbers of a message.
+/// #[derive(serde::Deserialize, schemars::JsonSchema)]
+/// struct MeanConfig {
+///     /// A message has at most this many numbers.
+///     max: usize,
+/// }
+///
+/// struct Mean;
+///
+/// impl Node for Mean {
+///     type Config = MeanConfig;
+///
+///     fn ports(
+///         config: &MeanConfig,
+///         _: &Connected,
+///         _: &mut Planning<'_>,
+///     ) -> Result<Ports, PlanErrors> {
+///         let mut errors = PlanErrors::default();
+///         if config.max == 0 {
+///             errors.at("max", "`max` must be at least 1, got 0").help("write `max: 16`");
+///         }
+///         // Planning rejects an input of another element type or rank, and longer messages.
+///         let numbers = PortSpec::new(DType::F32, [Dim::AtMost(config.max)]);
+///         let mean = PortSpec::fixed(DType::F32, []);
+///         errors.into_result(Ports::new().input("in", numbers).output("out", mean))
+///     }
+///
+///     fn build(_: MeanConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
+///         Ok(Mean)
+///     }
+/// }
+///
+/// impl Transform for Mean {
+///     type In = Tensor;
+///     type Out = Tensor;
+///
+///     fn apply(
+///         &mut self,
+///         input: Message<Tensor>,
+///         out: &mut Emit<Tensor>,
+///     ) -> Result<(), NodeError> {
+///         let numbers = input.body.as_slice::<f32>()?;
+///         let mut mean = out.loan(input.header())?;
+///         mean.as_mut_slice::<f32>()?[0] = numbers.iter().sum::<f32>() / numbers.len() as f32;
+///         out.send(mean);
+///         Ok(())
+///     }
+/// }
+///
+/// const GRAPH: &str = "
+/// version: 1
+/// nodes:
+///   numbers: { kind: inlet, config: { spec: 'f32[3]' } }
+///   mean: { kind: mean, config: { max: 16 }, from: numbers }
+///   out: { kind: outlet, from: mean }
+/// ";
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let registry = Registry::new()
+///     .inlet::<Tensor>("inlet")
+///     .transform::<Mean>("mean")
+///     .outlet::<Tensor>("outlet");
+/// let mut graph = Plan::new(Spec::from_text(GRAPH, "mean.yaml")?, &registry)?.wire()?;
+/// let mut numbers = graph.inlet::<Tensor>("numbers")?;
+/// let mut out = graph.outlet::<Tensor>("out")?;
+/// let running = graph.start()?;
+/// let header = numbers.header();
+/// let mut tensor = numbers.loan(&header)?;
+/// tensor.as_mut_slice::<f32>()?.copy_from_slice(&[1.0, 2.0, 6.0]);
+/// numbers.send(tensor)?;
+/// assert_eq!(out.recv()?.body.as_slice::<f32>()?, [3.0]);
+/// numbers.close();
+/// assert_eq!(running.wait().exit_code(), 0);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// `type In` may be a tuple or [`Many`] for several inputs, [`OneOf`] for one message of any input,
+/// and `TensorMut` to write in place.
 pub trait Transform: Node {
     /// The payload of its input, or a tuple, or [`Many`], or `TensorMut` to write in place.
     type In: Inputs;
@@ -195,12 +393,17 @@ pub trait Transform: Node {
     /// The inputs count as failed and nothing of the call is published; `on_error` decides what follows.
     fn apply(&mut self, input: Taken<Self::In>, out: &mut Emit<Self::Out>) -> Result<(), NodeError>;
 
-    /// Processes messages that were published together, one call for each: [`Transform::apply`], if not overridden. An implementation may
-    /// do once what every call would repeat ([`Burst::each`]), or send all messages on ([`Burst::forward`]); those that it leaves are given
-    /// to `apply`. Any message may be given to `apply` instead, and a burst may be a single message, so both must do the same.
+    /// Processes messages that were published together, one call for each. By default, each is
+    /// [`Transform::apply`].
+    ///
+    /// An implementation may do once what every call would repeat ([`Burst::each`]), or send all
+    /// messages on ([`Burst::forward`]). The engine passes the messages that it leaves to `apply`.
+    /// The engine may pass any message to `apply` instead, and a burst may be a single message, so
+    /// both must do the same.
     ///
     /// # Errors
-    /// The last message taken counts as failed, or the first one if none was taken; `on_error` decides what follows.
+    /// The last message taken counts as failed, or the first one if none was taken; `on_error`
+    /// decides what follows.
     ///
     /// ```
     /// use limen::node::prelude::*;
@@ -233,19 +436,19 @@ pub trait Transform: Node {
         burst.each(out, |input, out| self.apply(input, out))
     }
 
-    /// Called at the time last requested with [`Emit::wake_at`].
+    /// Called at the time last requested with [`Emit::wake_at`], also if no message arrives.
     ///
     /// # Errors
-    /// As [`Transform::apply`].
+    /// The call counts as failed and nothing of it is published; `on_error` decides what follows.
     fn wake(&mut self, out: &mut Emit<Self::Out>) -> Result<(), NodeError> {
         let _ = out;
         Ok(())
     }
 
-    /// Called when the stream has ended: emit what is still held.
+    /// Called once when the stream has ended. Emit the messages that the node still holds.
     ///
     /// # Errors
-    /// As [`Transform::apply`].
+    /// The call counts as failed and nothing of it is published; `on_error` decides what follows.
     fn finish(&mut self, out: &mut Emit<Self::Out>) -> Result<(), NodeError> {
         let _ = out;
         Ok(())
@@ -253,6 +456,74 @@ pub trait Transform: Node {
 }
 
 /// A node that consumes messages.
+///
+/// A complete sink, in a graph from text:
+///
+/// ```
+/// use limen::node::prelude::*;
+/// use limen::{Plan, Registry, Spec};
+///
+/// /// Keeps the largest number.
+/// #[derive(serde::Deserialize, schemars::JsonSchema)]
+/// struct PeakConfig {}
+///
+/// struct Peak(f32);
+///
+/// impl Node for Peak {
+///     type Config = PeakConfig;
+///
+///     fn ports(
+///         _: &PeakConfig,
+///         _: &Connected,
+///         _: &mut Planning<'_>,
+///     ) -> Result<Ports, PlanErrors> {
+///         Ok(Ports::new().input("in", PortSpec::fixed(DType::F32, [])))
+///     }
+///
+///     fn build(_: PeakConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
+///         Ok(Peak(f32::NEG_INFINITY))
+///     }
+///
+///     fn metrics(&self, to: &mut Metrics) {
+///         to.set("peak", self.0.into());
+///     }
+/// }
+///
+/// impl Sink for Peak {
+///     type In = Tensor;
+///
+///     fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
+///         self.0 = self.0.max(input.body.as_slice::<f32>()?[0]);
+///         Ok(())
+///     }
+/// }
+///
+/// const GRAPH: &str = "
+/// version: 1
+/// nodes:
+///   numbers: { kind: inlet, config: { spec: f32 } }
+///   peak: { kind: peak, from: numbers }
+/// ";
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let registry = Registry::new().inlet::<Tensor>("inlet").sink::<Peak>("peak");
+/// let mut graph = Plan::new(Spec::from_text(GRAPH, "peak.yaml")?, &registry)?.wire()?;
+/// let mut numbers = graph.inlet::<Tensor>("numbers")?;
+/// let running = graph.start()?;
+/// for number in [1.5, 4.0, -2.0] {
+///     let header = numbers.header();
+///     let mut tensor = numbers.loan(&header)?;
+///     tensor.as_mut_slice::<f32>()?[0] = number;
+///     numbers.send(tensor)?;
+/// }
+/// numbers.close();
+/// assert_eq!(running.wait().metric("peak.peak"), Some(4.0));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A sink that writes to a socket sets [`Sink::WAITS`] and implements [`Sink::progress`]. A sink
+/// that buffers output writes it in [`Sink::flush`] and completes it in [`Sink::finish`].
 pub trait Sink: Node {
     /// The payload of its input, or a tuple, or [`Many`].
     type In: Inputs;
@@ -260,25 +531,29 @@ pub trait Sink: Node {
     /// takes messages, and it takes them one at a time.
     const WAITS: bool = false;
 
-    /// Takes one message, or one set.
+    /// Consumes one message, or one set of messages with several inputs.
     ///
     /// # Errors
     /// The inputs count as failed; `on_error` decides what follows.
     fn take(&mut self, input: Taken<Self::In>) -> Result<(), NodeError>;
 
-    /// Called when no message is waiting, and twice a second while messages keep coming: write out what is buffered.
+    /// Writes buffered output. Called when no message is waiting, and twice a second while messages
+    /// keep coming. Does nothing by default.
     ///
     /// # Errors
-    /// The node fails.
+    /// The call counts as failed; `on_error` decides what follows.
     fn flush(&mut self) -> Result<(), NodeError> {
         Ok(())
     }
 
-    /// Called when the stream has ended: complete what is open. Not called if the run has failed before the first message came: then the
-    /// sink is dropped, and leaves what it would replace as it was.
+    /// Completes open output, such as the end of a file. Called once when the stream has ended;
+    /// calls [`Sink::flush`] by default.
+    ///
+    /// Not called if the run failed before the first message arrived. The engine then drops the
+    /// sink, which must leave an existing file as it was.
     ///
     /// # Errors
-    /// The node fails.
+    /// The call counts as failed; `on_error` decides what follows.
     fn finish(&mut self) -> Result<(), NodeError> {
         self.flush()
     }
