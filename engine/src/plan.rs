@@ -51,6 +51,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Settings of a program beyond the graph file. The defaults are the graph file's own.
+///
+/// ```
+/// # use limen::message::Plain;
+/// # use limen::{Plan, Registry, Spec};
+/// # #[derive(Clone, Debug)]
+/// # struct Number(u64);
+/// # impl Plain for Number {}
+/// # let registry = Registry::new().inlet::<Number>("numbers").outlet::<Number>("results");
+/// # let text = "version: 1\nnodes: { a: { kind: numbers }, z: { kind: results, from: a } }";
+/// # let spec = Spec::from_text(text, "g.yaml").unwrap();
+/// use limen::Options;
+/// let options = Options { frames: Some(100), ..Options::default() };
+/// let plan = Plan::with_options(spec, &registry, &options).unwrap();
+/// # let _ = plan;
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// CPUs of the run, by the kernel's numbers; by default all that the process may use.
@@ -75,7 +90,23 @@ pub struct Options {
     pub trials: Trials,
 }
 
-/// A planned graph.
+/// A graph that was checked, sized and placed on threads. Nothing is allocated or started before
+/// [`Plan::wire`].
+///
+/// ```
+/// # use limen::message::Plain;
+/// # use limen::{Plan, Registry, Spec};
+/// # #[derive(Clone, Debug)]
+/// # struct Number(u64);
+/// # impl Plain for Number {}
+/// # let registry = Registry::new().inlet::<Number>("numbers").outlet::<Number>("results");
+/// # let text = "version: 1\nnodes: { a: { kind: numbers }, z: { kind: results, from: a } }";
+/// # let spec = Spec::from_text(text, "g.yaml").unwrap();
+/// let plan = Plan::new(spec, &registry).unwrap();
+/// assert_eq!(plan.nodes().len(), 2);
+/// assert_eq!(plan.edges()[0].from_name, "a/out");
+/// println!("{} bytes, {} threads", plan.memory().total(), plan.workers().len());
+/// ```
 pub struct Plan {
     graph: String,
     pub(crate) folders: Folders,
@@ -102,9 +133,9 @@ pub struct Plan {
 
 /// A node of a plan.
 pub struct NodePlan {
-    /// The node's key in the graph file.
+    /// The node's name in the graph file; `sub.node` for a node of a subgraph.
     pub name: String,
-    /// The value of `kind:` in the graph file.
+    /// The kind of the node (`kind:` in the graph file).
     pub kind: String,
     /// Its role in the graph.
     pub role: Role,
@@ -214,9 +245,9 @@ impl EdgePlan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PathPlan {
-    /// The source.
+    /// Name of the source, where the path begins.
     pub from: String,
-    /// The sink.
+    /// Name of the sink, where the path ends.
     pub to: String,
     /// The longest end-to-end latency that meets the deadline, ns.
     pub deadline: Option<u64>,
@@ -247,7 +278,7 @@ pub struct PlannedMemory {
     pub devices: usize,
     /// The program's [files in memory](crate::Spec::with_file) that the run may read, without those that are part of the program.
     pub files: usize,
-    /// The most that the total may be: `max_memory` of the graph.
+    /// The limit, `run.max_memory`.
     pub limit: usize,
 }
 

@@ -46,7 +46,22 @@ impl Outcome {
     }
 }
 
-/// The report of a run.
+/// The report of a run: what each node and edge did, which messages were lost, and where the time
+/// went.
+///
+/// ```
+/// use limen::Report;
+/// use limen::report::Term;
+/// # let report = Report::empty("robot", std::time::SystemTime::now());
+/// for node in &report.nodes {
+///     let compute = report.histogram(&node.name, Term::Compute);
+///     let p99 = compute.and_then(|recorded| recorded.quantile(0.99)); // ns
+///     println!("{}: {} calls, p99 {p99:?} ns", node.name, node.done);
+/// }
+/// assert_eq!(report.lost_total(), 0);
+/// assert_eq!(report.metric("missed"), Some(0.0));
+/// assert_eq!(report.exit_code(), 0);
+/// ```
 #[derive(Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
@@ -68,7 +83,7 @@ pub struct Report {
     pub edges: Vec<EdgeReport>,
     /// Messages exchanged with the program through handles.
     pub handles: Vec<HandleReport>,
-    /// The threads.
+    /// The worker threads, in the order of [`NodeReport::worker`].
     pub workers: Vec<WorkerReport>,
     /// Everything recorded; empty histograms are left out.
     pub histograms: Vec<HistogramReport>,
@@ -91,9 +106,9 @@ pub struct Report {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct NodeReport {
-    /// The node's key in the graph file.
+    /// The node's name in the graph file; `sub.node` for a node of a subgraph.
     pub name: String,
-    /// The value of `kind:` in the graph file.
+    /// The kind of the node (`kind:` in the graph file).
     pub kind: String,
     /// Its worker, as an index of [`Report::workers`].
     pub worker: usize,
@@ -192,9 +207,9 @@ impl EdgeReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct DeadlineReport {
-    /// The source.
+    /// Name of the source, where the path begins.
     pub from: String,
-    /// The sink.
+    /// Name of the sink, where the path ends.
     pub to: String,
     /// The deadline, ns after a message's origin.
     #[serde(rename = "deadline_ns")]
@@ -211,7 +226,7 @@ pub struct DeadlineReport {
     pub untracked_behind: Option<String>,
 }
 
-/// A thread.
+/// A worker thread: where it ran and how it waited.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorkerReport {
@@ -234,9 +249,9 @@ pub struct WorkerReport {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TailReport {
-    /// The source.
+    /// Name of the source, where the path begins.
     pub from: String,
-    /// The sink.
+    /// Name of the sink, where the path ends.
     pub to: String,
     /// The quantile beyond which messages are explained: 0.999, or that of the ten slowest if fewer than 10,000 were recorded.
     pub quantile: f64,
@@ -255,7 +270,7 @@ pub struct TailReport {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct TailCauseReport {
-    /// Where the messages spent more time than usual.
+    /// Why the messages took longer than the median.
     pub cause: TailCause,
     /// The node where the time passed; `None` if nothing explains it.
     pub node: Option<String>,
@@ -301,7 +316,7 @@ impl HistogramReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FailureReport {
-    /// Name of the node whose call failed.
+    /// Name of the node.
     pub node: String,
     /// The call: `call`, `next`, `infer`, `finish`, `drop`.
     pub call: &'static str,

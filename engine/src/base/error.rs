@@ -87,6 +87,14 @@ impl fmt::Display for Problem {
 }
 
 /// Every problem found in a graph, sorted by place. Never empty when it is an error.
+///
+/// ```
+/// let problems = limen::Spec::from_text("version: 1\nnodes: {}", "g.yaml").unwrap_err();
+/// for problem in &problems.0 {
+///     println!("line {}: {}", problem.place.line, problem.message);
+/// }
+/// assert_eq!(problems.0[0].code, "E0113");
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 

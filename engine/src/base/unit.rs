@@ -43,6 +43,13 @@ macro_rules! quantity {
 }
 
 /// A duration, written `10ms`, `1.5s`, `20us`, `2h`. At most about 584 years.
+///
+/// ```
+/// use limen::unit::Span;
+/// let wait: Span = "1.5ms".parse().unwrap();
+/// assert_eq!(wait.as_nanos(), 1_500_000);
+/// assert!("1.5".parse::<Span>().is_err(), "the unit is missing");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
@@ -90,6 +97,11 @@ fn parse_offset(text: &str) -> Option<i64> {
 }
 
 /// A number of bytes, written `4096B`, `64KiB`, `4MiB`, `1GB`.
+///
+/// ```
+/// use limen::unit::Bytes;
+/// assert_eq!("4KiB".parse(), Ok(Bytes(4096)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub u64);
 
@@ -105,6 +117,12 @@ fn parse_bytes(text: &str) -> Option<u64> {
 }
 
 /// Events per second, written `30Hz`, `4kHz`, `1.5MHz`; always above zero.
+///
+/// ```
+/// use limen::unit::Rate;
+/// let rate: Rate = "50Hz".parse().unwrap();
+/// assert_eq!(rate.period_ns(), 20_000_000.0);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Rate(pub f64);
 

@@ -24,10 +24,20 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
-/// A graph file.
+/// A graph file, read and parsed, with its layers applied. [`Plan::new`](crate::Plan::new) checks
+/// the kinds of its nodes.
+///
+/// ```
+/// use limen::Spec;
+/// let text = "version: 1\ngraph: robot\nnodes: { a: { kind: x } }";
+/// let spec = Spec::from_text(text, "robot.yaml")?;
+/// assert_eq!(spec.name, "robot");
+/// # Ok::<(), limen::Problems>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// The graph's name; by default the file's stem.
+    /// The graph's name (`graph:`). A file without one has its stem as name, a text has an empty
+    /// one.
     pub name: String,
     /// The file, as given.
     pub file: String,
@@ -312,7 +322,7 @@ impl Spec {
     /// Reads a graph file with a profile, overlays and settings.
     ///
     /// # Errors
-    /// As [`Spec::from_file`], and every problem of the layers.
+    /// Every problem of the file, as in [`Spec::from_file`], and every problem of the layers.
     pub fn from_file_with(path: impl AsRef<Path>, layers: &Layers) -> Result<Spec, Problems> {
         let (spec, problems) = Spec::read_file(path.as_ref(), layers)?;
         if problems.is_empty() { Ok(spec) } else { Err(Spec::settle(problems)) }
@@ -327,10 +337,11 @@ impl Spec {
         Ok((spec, problems))
     }
 
-    /// Reads a graph from text; relative paths start at the current folder. Messages call it `file`.
+    /// Reads a graph from text. Relative paths start at the current folder. `file` is the name of
+    /// the text in messages.
     ///
     /// # Errors
-    /// As [`Spec::from_file`].
+    /// Every problem of the text: not YAML, unknown keys, wrong values, wrong names.
     ///
     /// ```
     /// let error = limen::Spec::from_text("version: 1\nnodes: {}\nspeed: 3", "g.yaml").unwrap_err();
@@ -344,7 +355,7 @@ impl Spec {
     /// Reads a graph from text with a profile, overlays and settings.
     ///
     /// # Errors
-    /// As [`Spec::from_file_with`].
+    /// Every problem of the text and of the layers.
     pub fn from_text_with(text: &str, file: &str, layers: &Layers) -> Result<Spec, Problems> {
         let (spec, problems) = Spec::read(layers.flatten(text, file, Path::new("."), None)?);
         if problems.is_empty() { Ok(spec) } else { Err(Spec::settle(problems)) }

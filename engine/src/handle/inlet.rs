@@ -245,6 +245,22 @@ impl<T: Payload> Source for InletNode<T> {
 }
 
 /// A message that an inlet did not accept, with the reason.
+///
+/// ```
+/// use limen::{Inlet, Message, SendError, Tensor};
+///
+/// /// Sends a message, or returns it if the graph has no room for it now.
+/// fn offer(
+///     inlet: &mut Inlet<Tensor>,
+///     message: Message<Tensor>,
+/// ) -> Result<Option<Message<Tensor>>, SendError<Tensor>> {
+///     match inlet.try_send(message) {
+///         Ok(()) => Ok(None),
+///         Err(SendError::Full(message)) => Ok(Some(message)),
+///         Err(error) => Err(error),
+///     }
+/// }
+/// ```
 #[non_exhaustive]
 pub enum SendError<T: Payload> {
     /// There is no room, or there was none in time: the graph is slower than the program.
@@ -348,10 +364,11 @@ impl<T: Payload> Inlet<T> {
         self.send_until(message.into(), Time::NEVER)
     }
 
-    /// As [`Inlet::send`], with a timeout.
+    /// Sends a message, waiting for room for at most `time`.
     ///
     /// # Errors
-    /// As [`Inlet::send`]; [`SendError::Full`] on timeout.
+    /// The message, if the graph accepts no more, this thread drives it, or there was no room in
+    /// time ([`SendError::Full`]).
     pub fn send_timeout(&mut self, message: impl Into<Message<T>>, time: Duration) -> Result<(), SendError<T>> {
         self.send_until(message.into(), end_of(time))
     }
@@ -401,8 +418,9 @@ impl<T: Payload> Inlet<T> {
 }
 
 impl Inlet<Tensor> {
-    /// Loans a free buffer, to be written and sent. There is always one while the program has fewer than the node's
-    /// `hold` on loan.
+    /// Loans a free buffer, to be written and sent; the [example of the crate](crate#example) shows
+    /// it. There is always one while the program has fewer than the node's `hold` on loan. Its
+    /// content is unspecified.
     ///
     /// # Errors
     /// [`TensorError::PoolEmpty`] if the program has too many on loan.

@@ -198,7 +198,8 @@ impl<T: Payload> Outlet<T> {
     /// Returns the next message, if there is one.
     ///
     /// # Errors
-    /// Why there is no message.
+    /// [`RecvError::Empty`] if there is none now; [`RecvError::Ended`] or [`RecvError::Failed`] if
+    /// none will arrive.
     pub fn try_recv(&mut self) -> Result<Message<T>, RecvError> {
         self.0.try_recv()
     }
@@ -206,7 +207,8 @@ impl<T: Payload> Outlet<T> {
     /// Waits for the next message. Before the start it waits for that too.
     ///
     /// # Errors
-    /// If none will arrive, or this thread drives the graph.
+    /// [`RecvError::Ended`] or [`RecvError::Failed`] if none will arrive; [`RecvError::OwnTurn`] if
+    /// this thread drives the graph.
     pub fn recv(&mut self) -> Result<Message<T>, RecvError> {
         self.0.recv_until(Time::NEVER)
     }
@@ -214,7 +216,8 @@ impl<T: Payload> Outlet<T> {
     /// Waits for the next message, for at most `time`.
     ///
     /// # Errors
-    /// As [`Outlet::recv`]; [`RecvError::Empty`] on timeout.
+    /// [`RecvError::Empty`] if none arrived in time; [`RecvError::Ended`] or [`RecvError::Failed`]
+    /// if none will arrive; [`RecvError::OwnTurn`] if this thread drives the graph.
     pub fn recv_timeout(&mut self, time: Duration) -> Result<Message<T>, RecvError> {
         self.0.recv_timeout(time)
     }

@@ -10,7 +10,23 @@ use crate::host::wait::Bell;
 use crate::message::payload::{Message, Payload};
 use std::time::Duration;
 
-/// Why there is no message.
+/// Why a handle returns no message.
+///
+/// ```
+/// use limen::{Outlet, RecvError, Tensor};
+///
+/// /// Returns the newest waiting message, if there is one.
+/// fn newest(outlet: &mut Outlet<Tensor>) -> Result<Option<Tensor>, RecvError> {
+///     let mut newest = None;
+///     loop {
+///         match outlet.try_recv() {
+///             Ok(message) => newest = Some(message.body),
+///             Err(RecvError::Empty) => return Ok(newest),
+///             Err(error) => return Err(error),
+///         }
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {

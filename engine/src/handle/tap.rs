@@ -80,7 +80,8 @@ impl<T: Payload> Tap<T> {
     /// Returns the next observed message, if there is one.
     ///
     /// # Errors
-    /// Why there is no message.
+    /// [`RecvError::Empty`] if there is none now; [`RecvError::Ended`] or [`RecvError::Failed`] if
+    /// none will arrive.
     pub fn try_recv(&mut self) -> Result<Message<T>, RecvError> {
         self.0.try_recv()
     }
@@ -88,7 +89,8 @@ impl<T: Payload> Tap<T> {
     /// Waits for the next message.
     ///
     /// # Errors
-    /// If none will arrive, or this thread drives the graph.
+    /// [`RecvError::Ended`] or [`RecvError::Failed`] if none will arrive; [`RecvError::OwnTurn`] if
+    /// this thread drives the graph.
     pub fn recv(&mut self) -> Result<Message<T>, RecvError> {
         self.0.recv_until(Time::NEVER)
     }
@@ -96,7 +98,8 @@ impl<T: Payload> Tap<T> {
     /// Waits for the next message, for at most `time`.
     ///
     /// # Errors
-    /// As [`Tap::recv`]; [`RecvError::Empty`] on timeout.
+    /// [`RecvError::Empty`] if none arrived in time; [`RecvError::Ended`] or [`RecvError::Failed`]
+    /// if none will arrive; [`RecvError::OwnTurn`] if this thread drives the graph.
     pub fn recv_timeout(&mut self, time: Duration) -> Result<Message<T>, RecvError> {
         self.0.recv_timeout(time)
     }

@@ -10,6 +10,13 @@ use std::hint::cold_path;
 use std::ops::{Add, Sub};
 
 /// A point in time: nanoseconds of the run's clock.
+///
+/// ```
+/// use limen::Time;
+/// let begin = Time(1_000);
+/// assert_eq!((begin + 500).since(begin), 500);
+/// assert_eq!(begin.since(begin + 500), 0);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(pub u64);
 
@@ -310,6 +317,14 @@ impl WallWatch {
 }
 
 /// A clock for tests and simulation; clones share one time.
+///
+/// ```
+/// use limen::{Clock, SimulatedClock, Time};
+/// let time = SimulatedClock::new(Time::ZERO);
+/// let clock = Clock::Simulated(time.clone());
+/// time.advance(1_000_000);
+/// assert_eq!(clock.now(), Time(1_000_000));
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct SimulatedClock(Arc<AtomicU64>);
 

@@ -36,7 +36,7 @@ impl Folders {
     /// in each case after following links.
     ///
     /// # Errors
-    /// As [`Folders::input`].
+    /// A message that says what to allow, if the path leads elsewhere.
     pub fn output(&self, path: &str) -> Result<PathBuf, String> {
         self.place_output(path).map(|(joined, _)| joined)
     }

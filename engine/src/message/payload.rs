@@ -60,10 +60,22 @@ impl Header {
 }
 
 /// A message: a body and, through [`Message::header`], its header.
+///
+/// ```
+/// use limen::message::{Header, Plain};
+/// use limen::{Message, Time};
+/// #[derive(Clone, Debug)]
+/// struct Speed(f32);
+/// impl Plain for Speed {}
+///
+/// let message = Message::new(Header::new(0, Time(1_000)), Speed(0.5));
+/// assert_eq!(message.header().origin, Time(1_000));
+/// assert_eq!(message.share().body.0, 0.5);
+/// ```
 #[derive(Debug)]
 pub struct Message<T: Payload> {
     pub(crate) head: T::Head,
-    /// The payload.
+    /// The payload: a tensor, or a plain value.
     pub body: T,
 }
 

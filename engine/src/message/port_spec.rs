@@ -12,6 +12,11 @@ use std::fmt;
 pub const MAX_RANK: usize = 6;
 
 /// The type of a tensor's elements.
+///
+/// ```
+/// use limen::message::DType;
+/// assert_eq!((DType::F32.size(), DType::F32.name()), (4, "f32"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema, strum::EnumString, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
@@ -257,6 +262,13 @@ impl PortSpec {
     }
 
     /// Returns the bytes of the largest message; `None` if a dim is not bound or the product overflows.
+    ///
+    /// ```
+    /// use limen::message::{DType, Dim, PortSpec};
+    /// assert_eq!(PortSpec::image(480, 640, 3).max_bytes(), Some(921_600));
+    /// let unbounded = PortSpec::new(DType::F32, [Dim::Symbol("n".into())]);
+    /// assert_eq!(unbounded.max_bytes(), None);
+    /// ```
     pub fn max_bytes(&self) -> Option<usize> {
         self.max_elements()?.checked_mul(self.dtype.size())
     }

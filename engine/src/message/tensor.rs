@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 /// A Rust type that is a tensor's element. Sealed: there is one for each [`DType`]. `bytemuck::Pod`, because a
 /// buffer of bytes is read as a slice of it.
 pub trait Element: SealedElement + bytemuck::Pod + PartialOrd + Send + Sync + 'static {
-    /// The [`DType`] that a port declares for this type.
+    /// The element type of tensors of this type.
     const DTYPE: DType;
 }
 
@@ -83,7 +83,7 @@ pub enum TensorError {
     /// A length above the bound of its dim.
     #[error("dim {dim} must be at most the planned {bound}, got {length}")]
     TooLong {
-        /// The index of the dim in the shape.
+        /// Index of the dim.
         dim: usize,
         /// The requested length.
         length: usize,
@@ -93,9 +93,9 @@ pub enum TensorError {
     /// A length set on a dim that is fixed.
     #[error("dim {dim} has the fixed length {length}")]
     FixedDim {
-        /// The index of the dim in the shape.
+        /// Index of the dim.
         dim: usize,
-        /// The length that the port declares.
+        /// The fixed length of the dim.
         length: usize,
     },
     /// Its elements are in the memory of a device, where the host cannot read or write them.
@@ -111,7 +111,18 @@ pub enum TensorError {
     },
 }
 
-/// A handle to an immutable tensor in a pooled slot; 16 bytes. Sharing and dropping are cheap and never allocate.
+/// A handle to an immutable tensor in a pooled slot; 16 bytes. Sharing and dropping are cheap and
+/// never allocate. The elements are dense and row-major.
+///
+/// ```
+/// use limen::TensorMut;
+/// use limen::message::{DType, PortSpec, TensorError};
+/// let tensor = TensorMut::alone(&PortSpec::fixed(DType::U8, [2, 3])).unwrap().freeze();
+/// assert_eq!(tensor.dtype(), DType::U8);
+/// assert_eq!(tensor.shape()[..], [2, 3]);
+/// assert_eq!(tensor.as_slice::<u8>().unwrap(), [0; 6]);
+/// assert!(matches!(tensor.as_slice::<f32>(), Err(TensorError::DType { .. })));
+/// ```
 ///
 /// Tensors that outlive their graph keep their pool's memory alive until the last of them is dropped.
 pub struct Tensor {
@@ -148,7 +159,8 @@ impl Tensor {
     /// Returns the elements, dense and row-major.
     ///
     /// # Errors
-    /// [`TensorError::DType`] if the tensor has another element type, [`TensorError::OnDevice`] if its elements are not in host memory.
+    /// [`TensorError::DType`] if the tensor has another element type, [`TensorError::OnDevice`] if
+    /// its elements are not in host memory.
     #[inline]
     pub fn as_slice<T: Element>(&self) -> Result<&[T], TensorError> {
         check_dtype::<T>(self.inner())?;
@@ -225,6 +237,16 @@ impl Tensor {
     }
 
     /// Converts it to a writable tensor, if this is the only handle to the slot.
+    ///
+    /// ```
+    /// use limen::TensorMut;
+    /// use limen::message::{DType, PortSpec};
+    /// let tensor = TensorMut::alone(&PortSpec::fixed(DType::U8, [4])).unwrap().freeze();
+    /// let other = tensor.share();
+    /// let tensor = tensor.into_mut().unwrap_err();
+    /// drop(other);
+    /// assert!(tensor.into_mut().is_ok());
+    /// ```
     ///
     /// # Errors
     /// The tensor itself, if the slot is shared.
@@ -374,7 +396,8 @@ impl TensorMut {
     /// Returns the elements, dense and row-major.
     ///
     /// # Errors
-    /// As [`Tensor::as_slice`].
+    /// [`TensorError::DType`] if the tensor has another element type, [`TensorError::OnDevice`] if
+    /// its elements are not in host memory.
     pub fn as_slice<T: Element>(&self) -> Result<&[T], TensorError> {
         self.0.as_slice()
     }
@@ -382,7 +405,8 @@ impl TensorMut {
     /// Returns the elements for writing.
     ///
     /// # Errors
-    /// As [`Tensor::as_slice`].
+    /// [`TensorError::DType`] if the tensor has another element type, [`TensorError::OnDevice`] if
+    /// its elements are not in host memory.
     #[inline]
     pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T], TensorError> {
         check_dtype::<T>(self.0.inner())?;
@@ -396,8 +420,19 @@ impl TensorMut {
         unsafe { PoolRow::bytes_mut(self.0.row, self.0.data) }
     }
 
-    /// Sets the run-time length of a dim declared with a bound. Elements are dense in the new shape; set lengths before
-    /// writing.
+    /// Sets the run-time length of a dim declared with a bound
+    /// ([`Dim::AtMost`](crate::message::Dim::AtMost)). Elements are dense in the new shape. Set
+    /// lengths before writing.
+    ///
+    /// ```
+    /// use limen::TensorMut;
+    /// use limen::message::{DType, Dim, PortSpec};
+    /// let spec = PortSpec::new(DType::F32, [Dim::AtMost(300), Dim::Fixed(6)]);
+    /// let mut boxes = TensorMut::alone(&spec).unwrap();
+    /// boxes.set_len(0, 2).unwrap();
+    /// assert_eq!(boxes.as_slice::<f32>().unwrap().len(), 12);
+    /// assert!(boxes.set_len(0, 301).is_err());
+    /// ```
     ///
     /// # Errors
     /// [`TensorError::TooLong`] above the bound, [`TensorError::FixedDim`] if the dim has no run-time length.

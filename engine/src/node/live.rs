@@ -7,8 +7,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Counts messages that a node loses for one reason; see [`Building::lost`](crate::node::Building::lost). Clones count together.
 ///
-/// `+=` adds messages, and [`lose`](LossCounter::lose) keeps what is wrong with them. That is all a node does, and only when it loses
-/// something.
+/// `+=` adds messages, and [`lose`](LossCounter::lose) also keeps the reason. A node counts only
+/// when it loses something.
+///
+/// ```
+/// use limen::node::LossCounter;
+/// let mut malformed = LossCounter::default(); // in `build`: `cx.lost("malformed")`
+/// malformed += 2;
+/// malformed.lose(1, || "`gyro` is missing".into());
+/// assert_eq!(malformed.get(), 3);
+/// assert_eq!(malformed.first().as_deref(), Some("`gyro` is missing"));
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct LossCounter(DynArc<Losses>);
 
@@ -50,7 +59,7 @@ impl LossCounter {
         }
     }
 
-    /// Tells that what cost messages for this reason is over, such as a full disk. That is an event.
+    /// Reports that the cause of these losses is over, such as a full disk. It is an event.
     pub fn recovered(&self) {
         self.0.recoveries.fetch_add(1, Ordering::Relaxed);
     }
@@ -70,8 +79,15 @@ impl LossCounter {
     }
 }
 
-/// Counts messages with something wrong that are not lost, such as a missing value; see
+/// Counts messages with a defect that the node does not lose, such as a missing value; see
 /// [`Building::incidents`](crate::node::Building::incidents). Clones count together.
+///
+/// ```
+/// use limen::node::IncidentCounter;
+/// let mut missing = IncidentCounter::default(); // in `build`: `cx.incidents("missing")`
+/// missing.note(1, || "row 7 has no `speed`".into());
+/// assert_eq!(missing.get(), 1);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct IncidentCounter(LossCounter);
 
@@ -96,6 +112,13 @@ impl IncidentCounter {
 /// [`Building::discarded`](crate::node::Building::discarded).
 ///
 /// `+=` adds messages. It costs as little as adding to a field of the node.
+///
+/// ```
+/// use limen::node::DiscardCounter;
+/// let mut paused = DiscardCounter::default(); // in `build`: `cx.discarded("paused")`
+/// paused += 1;
+/// assert_eq!(paused.get(), 1);
+/// ```
 #[derive(Debug, Default)]
 pub struct DiscardCounter(DynArc<Counter>);
 
@@ -113,8 +136,16 @@ impl DiscardCounter {
     }
 }
 
-/// Tells whether a node has its device or peer; see [`Building::connection`](crate::node::Building::connection). Clones tell of the same
-/// node.
+/// Reports whether a node is connected to its device or peer; see
+/// [`Building::connection`](crate::node::Building::connection). Clones report for the same node.
+///
+/// ```
+/// use limen::node::ConnectionStatus;
+/// let connection = ConnectionStatus::default(); // in `build`: `cx.connection()`
+/// connection.begun();
+/// connection.ended_because("the peer closed the connection");
+/// connection.failed("could not be opened again: no such file");
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionStatus(DynArc<Connections>);
 
@@ -138,14 +169,14 @@ pub(crate) struct ConnectionCounts {
 }
 
 impl ConnectionStatus {
-    /// A connection began: a device was opened, a peer accepted.
+    /// Counts the begin of a connection: a device was opened, or a peer was accepted.
     pub fn begun(&self) {
         *self.failure() = None;
         self.0.begun.fetch_add(1, Ordering::Relaxed);
         self.0.open.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A connection that had begun has ended.
+    /// Counts the end of a connection.
     pub fn ended(&self) {
         self.0.ended.fetch_add(1, Ordering::Relaxed);
         // One that was not told to have begun is not counted as open.
@@ -162,8 +193,9 @@ impl ConnectionStatus {
         self.0.ending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An attempt to connect has failed. `why` completes a sentence about the node: `"could not be opened again: no such file"`. That is an
-    /// event when it differs from the last attempt, and a note of the report if no later attempt succeeds.
+    /// Reports that an attempt to connect failed. `why` completes a sentence about the node:
+    /// `"could not be opened again: no such file"`. It is an event if it differs from the last
+    /// attempt, and a note of the report if no later attempt succeeds.
     pub fn failed(&self, why: impl Into<String>) {
         *self.failure() = Some(why.into());
     }
@@ -178,8 +210,15 @@ impl ConnectionStatus {
     }
 }
 
-/// Tells that a clock which gives the node's times was set back; see [`Building::clock_steps`](crate::node::Building::clock_steps). Clones
-/// count together.
+/// Counts how often the clock that a source takes its times from was set back; see
+/// [`Building::clock_steps`](crate::node::Building::clock_steps). Clones count together.
+///
+/// ```
+/// use limen::node::ClockSteps;
+/// let steps = ClockSteps::default(); // in `build`: `cx.clock_steps()`
+/// steps.stepped_back(2_000_000); // ns
+/// assert_eq!(steps.get(), 1);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct ClockSteps(DynArc<Steps>);
 
@@ -190,13 +229,13 @@ struct Steps {
 }
 
 impl ClockSteps {
-    /// The clock was set back by a number of nanoseconds.
+    /// Counts one step back, `by` nanoseconds.
     pub fn stepped_back(&self, by: u64) {
         self.0.latest.store(by, Ordering::Relaxed);
         self.0.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns how often it was set back so far.
+    /// Returns how often the clock was set back so far.
     pub fn get(&self) -> u64 {
         self.0.count.load(Ordering::Relaxed)
     }

@@ -5,7 +5,17 @@ use std::collections::BTreeMap;
 
 /// Metrics that a node reports when it has ended.
 ///
-/// Messages lost when the node ends and intentional discards are metrics too; the report adds them to its totals.
+/// Messages that the node lost or discarded are metrics too. The report adds them to its totals.
+///
+/// ```
+/// use limen::node::Metrics;
+/// let mut metrics = Metrics::default(); // the engine passes it to `Node::metrics`
+/// metrics.set("rows", 12.0);
+/// metrics.lost("unwritten", 3);
+/// metrics.discarded("stopped", 0);
+/// assert_eq!(metrics.losses().collect::<Vec<_>>(), [("unwritten", 3)]);
+/// assert_eq!(metrics.notable().count(), 2, "nothing was discarded");
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
     figures: BTreeMap<String, (f64, MetricKind)>,
@@ -23,7 +33,7 @@ enum MetricKind {
 }
 
 impl Metrics {
-    /// Sets a metric.
+    /// Sets a figure, such as `rows`. A later call with the same name replaces it.
     pub fn set(&mut self, name: impl Into<String>, value: f64) {
         self.figures.insert(name.into(), (value, MetricKind::Figure));
     }

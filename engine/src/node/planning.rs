@@ -10,7 +10,16 @@ use crate::node::live::{ClockSteps, ConnectionStatus, DiscardCounter, IncidentCo
 use crate::node::statistics::Statistics;
 use crate::port::intake::Lead;
 
-/// The ports connected to a node, as far as known while planning.
+/// The connections of a node and the specs of its inputs, as far as planning knows them.
+///
+/// ```
+/// use limen::message::{DType, PortSpec};
+/// use limen::node::Connected;
+/// let numbers = PortSpec::fixed(DType::F32, [3]);
+/// let given = Connected::of([("in".to_string(), Some(numbers.clone()))]);
+/// assert_eq!(given.single(), Some(&numbers));
+/// assert_eq!(given.input("other"), None);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Connected {
     pub(crate) inputs: Vec<(String, Option<PortSpec>)>,
@@ -67,22 +76,58 @@ impl Connected {
     }
 }
 
-/// The planning context of a node.
+/// The services for a node while it is planned: its name, and the files that it may read and write.
+///
+/// ```
+/// use limen::node::{Connected, PlanErrors, Planning, Ports};
+/// # struct Config { file: String }
+/// fn ports(
+///     config: &Config,
+///     _: &Connected,
+///     cx: &mut Planning<'_>,
+/// ) -> Result<Ports, PlanErrors> {
+///     let mut errors = PlanErrors::default();
+///     if let Err(why) = cx.folders.input(&config.file) {
+///         errors.at("file", why);
+///     }
+///     errors.into_result(Ports::new().input_any("in"))
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Planning<'a> {
-    /// The node's name.
+    /// The node's name in the graph file.
     pub node: &'a str,
-    /// Where the graph may read and write.
+    /// The folders where the graph may read and write.
     pub folders: &'a Folders,
     /// The policy for trial runs of models.
     pub trials: &'a Trials,
-    /// What the program gave to the kinds of its registry.
+    /// The values that the program added with
+    /// [`Registry::with_extension`](crate::Registry::with_extension).
     pub extensions: &'a Extensions,
-    /// Where devices are used.
+    /// Whether the node uses its device in this process or in one of its own.
     pub isolation: Isolation,
 }
 
-/// The build context of a node.
+/// The services for a node while it is built: its counters, its clock, its files and its
+/// descriptors.
+///
+/// ```
+/// use limen::node::{Building, DiscardCounter, LossCounter, NodeError};
+/// struct Decoder {
+///     malformed: LossCounter,
+///     paused: DiscardCounter,
+/// }
+///
+/// fn build(cx: &mut Building<'_>) -> Result<Decoder, NodeError> {
+///     Ok(Decoder { malformed: cx.lost("malformed"), paused: cx.discarded("paused") })
+/// }
+///
+/// fn decode(decoder: &mut Decoder, bytes: &[u8]) {
+///     if bytes.is_empty() {
+///         decoder.malformed += 1;
+///     }
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Building<'a> {
     pub(crate) node: &'a str,
@@ -97,7 +142,7 @@ pub struct Building<'a> {
 }
 
 impl Building<'_> {
-    /// The node's name.
+    /// Returns the node's name in the graph file.
     pub fn node(&self) -> &str {
         self.node
     }
@@ -107,52 +152,62 @@ impl Building<'_> {
         self.run_id
     }
 
-    /// Returns the nanoseconds to add to a time of the run's clock for the time since 1970. It is read once in a run, so that all nodes give
-    /// a message the same time, and distances are kept when the wall clock is set; it is 0 if the run's clock is simulated.
+    /// Returns the nanoseconds to add to a time of the run's clock for the time since 1970. It is 0
+    /// if the run's clock is simulated.
+    ///
+    /// The engine reads it once in a run. All nodes therefore compute the same time for a message,
+    /// and setting the wall clock does not change distances.
     pub fn wall_offset(&self) -> u64 {
         self.wall_offset
     }
 
-    /// Returns what reads the statistics of the run, for a node that shows or records them.
+    /// Returns a reader of the statistics of the run, for a node that shows or records them.
     pub fn statistics(&self) -> Statistics {
         self.statistics.clone()
     }
 
-    /// Returns the counter of the messages that the node loses for a reason, before data becomes a message or after a message was taken.
-    /// Losses are seen while the graph runs: in events, metrics and statistics. The report adds them to what [`Node::metrics`] says.
+    /// Returns the counter of the messages that the node loses for `reason`, before data becomes a
+    /// message or after the node read a message. Events, metrics and statistics show the losses
+    /// while the graph runs. The report adds them to the losses that [`Node::metrics`] sets.
     ///
-    /// A restarted node goes on with the same counters.
+    /// A restarted node continues with the same counters.
     ///
     /// [`Node::metrics`]: crate::node::Node::metrics
     pub fn lost(&self, reason: &'static str) -> LossCounter {
         self.live.lost(reason)
     }
 
-    /// Returns the counter of messages with something wrong that the node does not lose, such as a missing value. That is an event when it
-    /// begins; statistics and metrics have the number while the graph runs, and so has the report.
+    /// Returns the counter of messages with a defect that the node does not lose, such as a missing
+    /// value. The first defect is an event. Statistics, metrics and the report have the number.
     pub fn incidents(&self, name: &'static str) -> IncidentCounter {
         self.live.incidents_of(name)
     }
 
-    /// Returns the counter of the messages that the node discards on purpose for a reason. Statistics and metrics have it while the graph
-    /// runs; the report adds it to what [`Node::metrics`](crate::node::Node::metrics) says. A restarted node goes on with the same counter.
+    /// Returns the counter of the messages that the node discards on purpose for `reason`.
+    /// Statistics and metrics have the number while the graph runs. The report adds it to the
+    /// discards that [`Node::metrics`](crate::node::Node::metrics) sets. A restarted node continues
+    /// with the same counter.
     pub fn discarded(&self, reason: &'static str) -> DiscardCounter {
         self.live.discarded(reason)
     }
 
-    /// Returns where a node that opens a device or talks to a peer tells that it has it, that it has lost it, and why it
-    /// cannot have it again. All are events, at most one a second; the report has the number of ended connections as the metric `disconnects`.
-    pub fn connection(&self) -> ConnectionStatus {
+    /// Returns the state of the node's connection to its device or peer. The node reports when it
+    /// connects, when it is disconnected, and why it cannot connect again. Each is an event, at
+    /// most one a second. The report has the number of ended connections as the metric
+    /// `disconnects`.
+    pub fn connection(&self) -> Connection {
         self.live.connection()
     }
 
-    /// Returns where a source whose messages have times of another clock tells that this clock was set back. That is an event, at most one
-    /// a second; the report has the number as the metric `clock_steps`. The source begins a [segment](crate::node::Emit::begin_segment).
+    /// Returns the counter of a source whose messages have the times of another clock, for each
+    /// time that clock was set back. It is an event, at most one a second, and the metric
+    /// `clock_steps` of the report. The source also begins a
+    /// [segment](crate::node::Emit::begin_segment).
     pub fn clock_steps(&self) -> ClockSteps {
         self.live.clock_steps()
     }
 
-    /// Where the graph may read and write.
+    /// Returns the folders where the graph may read and write.
     pub fn folders(&self) -> &Folders {
         self.folders
     }
@@ -178,7 +233,8 @@ impl Building<'_> {
         &self.ports.inputs
     }
 
-    /// Returns which header represents a set of messages, for a sink that writes its number or time.
+    /// Returns which header represents a set of messages, for a sink that writes a sequence number
+    /// or a time.
     pub fn lead(&self) -> Lead {
         self.ports.lead
     }

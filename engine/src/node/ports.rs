@@ -116,9 +116,9 @@ pub struct Ports {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Setting {
-    /// The name that `Running::set` takes.
+    /// The name of the setting.
     pub name: String,
-    /// The values it may have.
+    /// The least and the greatest value.
     pub range: RangeInclusive<f64>,
 }
 
@@ -144,19 +144,19 @@ impl Ports {
         Ports::default()
     }
 
-    /// Adds an input that takes tensors of a spec.
+    /// Adds an input that reads tensors of a spec. Planning rejects a connection with another spec.
     #[must_use]
     pub fn input(self, name: impl Into<String>, spec: PortSpec) -> Self {
         self.in_port(InPort { name: name.into(), spec: Some(spec), holds: 0 })
     }
 
-    /// Adds an input that takes any tensor, or a plain payload.
+    /// Adds an input that reads any tensor, or a plain payload.
     #[must_use]
     pub fn input_any(self, name: impl Into<String>) -> Self {
         self.in_port(InPort { name: name.into(), spec: None, holds: 0 })
     }
 
-    /// Adds an input.
+    /// Adds an input whose node keeps messages beyond a call ([`InPort::holds`]).
     #[must_use]
     pub fn in_port(mut self, port: InPort) -> Self {
         self.inputs.push(port);
@@ -181,14 +181,14 @@ impl Ports {
         self.out_port(OutPort { name: name.into(), spec, emits: 1, rows: 1, forwards: vec![input.into()] })
     }
 
-    /// Adds an output.
+    /// Adds an output with a bound, rows or forwarding that the shorter methods do not set.
     #[must_use]
     pub fn out_port(mut self, port: OutPort) -> Self {
         self.outputs.push(port);
         self
     }
 
-    /// Sets how long a call takes.
+    /// Sets the rough duration of one call, which decides where planning places the node.
     #[must_use]
     pub fn cost(mut self, cost: Cost) -> Self {
         self.cost = cost;
@@ -219,16 +219,18 @@ impl Ports {
         self
     }
 
-    /// Declares a source whose messages may begin later than now, as those of a recording do that is sent faster than it was made.
-    /// A join by time takes them however far ahead they are.
+    /// Declares a source whose origin times may lie in the future, such as a recording that is
+    /// replayed faster than it was made. A join by time accepts its messages however far ahead they
+    /// are.
     #[must_use]
     pub fn ahead(mut self) -> Self {
         self.ahead = true;
         self
     }
 
-    /// Declares a source that sends as fast as the graph takes its messages, and what to write in its config for it to send by the clock,
-    /// such as `rate: 30Hz`. A join that takes what arrived last refuses more than one message of it.
+    /// Declares a source that sends as fast as the graph accepts its messages. `paced` is what to
+    /// write in its config to send by the clock, such as `rate: 30Hz`. Planning rejects such a
+    /// source with more than one message at a join that reads the newest message.
     #[must_use]
     pub fn unpaced(mut self, paced: &'static str) -> Self {
         self.unpaced = Some(paced);
@@ -242,22 +244,24 @@ impl Ports {
         self
     }
 
-    /// Declares how many messages the source creates before it ends; progress is computed from it.
+    /// Declares how many messages the source creates before it ends. Programs compute progress from
+    /// it.
     #[must_use]
     pub fn total(mut self, messages: u64) -> Self {
         self.total = Some(messages);
         self
     }
 
-    /// Declares that the node forwards only some messages, so that a downstream join misses the others.
+    /// Declares that the node forwards only some messages. A downstream join does not receive the
+    /// others.
     #[must_use]
     pub fn selective(mut self) -> Self {
         self.selective = true;
         self
     }
 
-    /// Declares that the node sends each message on only one of its outputs, so that a join of two of them misses
-    /// messages.
+    /// Declares that the node sends each message on only one of its outputs. A join of two of its
+    /// outputs does not receive every message.
     #[must_use]
     pub fn routes(mut self) -> Self {
         self.routes = true;
@@ -278,40 +282,42 @@ impl Ports {
         self
     }
 
-    /// Declares that a call's output may derive from messages of this many earlier calls, and then has the header of
-    /// one of them: latency counts from that message's origin, also with several sources upstream.
+    /// Declares that a call's output may derive from messages of this many earlier calls, and has
+    /// the header of one of them. Latency counts from that message's origin, also with several
+    /// sources upstream.
     #[must_use]
     pub fn spans(mut self, calls: usize) -> Self {
         self.spans = calls;
         self
     }
 
-    /// Declares memory the node allocates when it is built, in bytes: assembly buffers, socket buffers. All calls add
-    /// up and count against `run.max_memory`. Excludes the pools of its outputs, which the plan knows.
+    /// Declares memory that the node allocates when it is built, in bytes, such as socket buffers.
+    /// The calls of this method add up, and the sum counts against `run.max_memory`. The pools of
+    /// the outputs are not part of it: the plan computes them.
     #[must_use]
     pub fn memory(mut self, bytes: usize) -> Self {
         self.memory = self.memory.saturating_add(bytes);
         self
     }
 
-    /// Declares how many bytes of messages each input holds if the graph sets no `capacity`, for a node that may stall for longer than
-    /// others, such as one that writes to a disk.
+    /// Declares how many bytes of messages each input holds if the graph sets no `capacity`. It is
+    /// for a node that may stall, such as a writer to a disk.
     #[must_use]
     pub fn buffers(mut self, bytes: usize) -> Self {
         self.buffers = bytes;
         self
     }
 
-    /// Declares the minimum delay between a message's origin and its departure from the node in normal operation,
-    /// however fast everything is.
+    /// Declares the least time between a message's origin and its departure from the node, even if
+    /// every call took no time. Planning compares it with deadlines.
     #[must_use]
     pub fn waits(mut self, time: Span) -> Self {
         self.waits = time.as_nanos();
         self
     }
 
-    /// Declares that a time of the config, by its key, is measured by the clock, not between the origins of messages. Planning notes it
-    /// where a source runs ahead of the clock: no recorded time passes for it then.
+    /// Declares that the config's `key` is a time by the run's clock, not between the origins of
+    /// messages. Planning adds a note if a source runs ahead of the clock.
     #[must_use]
     pub fn by_clock(mut self, key: &'static str) -> Self {
         self.by_clock.push(key);
@@ -326,50 +332,69 @@ impl Ports {
         self
     }
 
-    /// Declares the minimum duration of a call. A deadline that it exceeds is refused.
+    /// Declares the minimum duration of a call. Planning rejects a shorter deadline.
     #[must_use]
     pub fn takes(mut self, time: Span) -> Self {
         self.takes = time.as_nanos();
         self
     }
 
-    /// Declares the duration of a call measured on this machine. A deadline that it exceeds is noted in the plan.
+    /// Declares the duration of a call, measured on this machine. The plan has a note if a deadline
+    /// is shorter.
     #[must_use]
     pub fn measured(mut self, time: Span) -> Self {
         self.measured = time.as_nanos();
         self
     }
 
-    /// Claims a resource outside the process for this node alone.
+    /// Claims a resource outside the process for this node alone. Planning rejects a graph in which
+    /// two nodes claim the same resource.
+    ///
+    /// ```
+    /// use limen::node::{Claim, Ports};
+    /// let ports = Ports::new().input_any("in").claim(Claim::File("out.csv".into()));
+    /// # let _ = ports;
+    /// ```
     #[must_use]
     pub fn claim(mut self, claim: Claim) -> Self {
         self.claims.push(claim);
         self
     }
 
-    /// Adds a setting. New values are checked against its range before the node sees them.
+    /// Adds a setting, which [`Running::set`](crate::Running::set) changes while the graph runs.
+    /// The engine checks a new value against the range, and passes it to
+    /// [`Node::set`](crate::node::Node::set).
+    ///
+    /// ```
+    /// use limen::node::Ports;
+    /// let ports = Ports::new().input_any("in").setting("gain", 0.0..=10.0);
+    /// # let _ = ports;
+    /// ```
     #[must_use]
     pub fn setting(mut self, name: impl Into<String>, range: RangeInclusive<f64>) -> Self {
         self.settings.push(Setting { name: name.into(), range });
         self
     }
 
-    /// Names an output that a user may expect and that is no port; an error about a connection to it says why.
+    /// Names an output that a user may expect and that the node lacks. The error of a connection to
+    /// it says `why`.
     #[must_use]
     pub fn left_out(mut self, name: impl Into<String>, why: impl Into<String>) -> Self {
         self.left_out.push((name.into(), why.into()));
         self
     }
 
-    /// Adds a line for `--plan`.
+    /// Adds a remark on the node, which the plan shows
+    /// ([`NodePlan::notes`](crate::plan::NodePlan::notes)).
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
         self
     }
 
-    /// Adds a line that every user of the graph must see, such as that other machines can reach it: it appears in the
-    /// notes of the plan and of the report, and `limen-run` prints it before it starts.
+    /// Adds a remark that every user of the graph must see, such as that other machines can reach
+    /// it. It is in the notes of the plan and of the report, and `limen-run` prints it before it
+    /// starts.
     #[must_use]
     pub fn notice(mut self, notice: impl Into<String>) -> Self {
         self.notices.push(notice.into());

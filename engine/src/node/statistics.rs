@@ -64,9 +64,9 @@ pub struct NodeStats {
 #[serde(default)]
 #[non_exhaustive]
 pub struct PathStats {
-    /// The source.
+    /// Name of the source, where the path begins.
     pub from: String,
-    /// The sink.
+    /// Name of the sink, where the path ends.
     pub to: String,
     /// The ages in the last window. Empty if a path with a deadline has not had one yet.
     pub latency: StatisticsWindow,
@@ -137,7 +137,18 @@ pub(crate) trait Observe: Send + Sync {
     fn is_aborted(&self) -> bool;
 }
 
-/// Reads the statistics of the run that a node belongs to; see [`Building::statistics`](crate::node::Building::statistics).
+/// Reads the statistics of the run that a node belongs to; see
+/// [`Building::statistics`](crate::node::Building::statistics).
+///
+/// ```
+/// use limen::node::Statistics;
+/// fn show(statistics: &Statistics) {
+///     let Some(run) = statistics.read() else { return };
+///     for edge in run.edges {
+///         println!("{} -> {}: {} of {}", edge.from, edge.to, edge.depth, edge.capacity);
+///     }
+/// }
+/// ```
 #[derive(Clone)]
 pub struct Statistics(pub(crate) DynArc<dyn Observe>);
 

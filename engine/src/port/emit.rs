@@ -14,8 +14,28 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
-/// The emitter passed to a call. It dereferences to the node's port, the tuple of its ports, or their list:
-/// `out.send(..)`, `out.1.send(..)`, `out[2].send(..)`.
+/// The outputs of a node, passed to each call. It dereferences to the node's port, the tuple of its
+/// ports, or their list: `out.send(..)`, `out.1.send(..)`, `out[2].send(..)`.
+///
+/// ```
+/// use limen::node::prelude::*;
+/// # struct Sum;
+/// # impl Sum {
+/// fn apply(
+///     &mut self,
+///     input: Message<Tensor>,
+///     out: &mut Emit<(Tensor, Tensor)>,
+/// ) -> Result<(), NodeError> {
+///     let mut sum = out.0.loan(input.header())?;
+///     sum.as_mut_slice::<f32>()?[0] = input.body.as_slice::<f32>()?.iter().sum();
+///     out.0.send(sum);
+///     if out.1.is_connected() {
+///         out.1.send(input);
+///     }
+///     Ok(())
+/// }
+/// # }
+/// ```
 // What a single message needs comes first.
 #[repr(C)]
 pub struct Emit<O: Outputs> {
@@ -122,12 +142,12 @@ impl<O: Outputs> Emit<O> {
         }
     }
 
-    /// Returns when this turn began. Free; at most one turn old.
+    /// Returns the time at which this turn began, by the run's clock. Reads no clock.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Reads the clock.
+    /// Reads the run's clock. Takes about 20 ns.
     pub fn clock(&self) -> Time {
         self.clock.now()
     }
@@ -196,7 +216,19 @@ impl<O: Outputs> Emit<O> {
         self.begun.segment = self.begun.segment.wrapping_add(1);
     }
 
-    /// Requests a call of `wake` at a time; the last request counts.
+    /// Requests a call of [`Transform::wake`](crate::node::Transform::wake) at a time of the run's
+    /// clock. A later request replaces an earlier one.
+    ///
+    /// ```
+    /// use limen::node::prelude::*;
+    /// # struct Delay;
+    /// # impl Delay {
+    /// fn apply(&mut self, _: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+    ///     out.wake_at(out.now() + 5_000_000); // in 5 ms
+    ///     Ok(())
+    /// }
+    /// # }
+    /// ```
     pub fn wake_at(&mut self, time: Time) {
         self.wake = time;
     }

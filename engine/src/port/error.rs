@@ -7,9 +7,16 @@ use std::path::PathBuf;
 
 /// An error of one node: it could not be built, or one of its calls failed.
 ///
-/// The node's `on_error` policy, not the error, decides what happens next, except that [`NodeErrorKind::DiskFull`] has a policy of its own. One
-/// pointer wide, so that the result of a
-/// successful call travels in registers: it is checked once per message.
+/// The node's `on_error` policy decides what happens next, except that [`NodeErrorKind::DiskFull`]
+/// has a policy of its own. `?` converts the errors of tensors and of the operating system.
+///
+/// ```
+/// use limen::node::{NodeError, NodeErrorKind};
+/// let error = NodeError::input("frame 7", "16 bytes are missing");
+/// assert_eq!(error.to_string(), "frame 7: 16 bytes are missing");
+/// assert!(matches!(error.kind(), NodeErrorKind::Input { .. }));
+/// ```
+// One pointer wide, so that the result of a successful call travels in registers.
 pub struct NodeError(Box<NodeErrorKind>);
 
 impl NodeError {
@@ -59,7 +66,7 @@ pub enum NodeErrorKind {
     /// A file could not be read or written.
     #[error("{}: {source}", .path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The operating system's error.
         source: std::io::Error,
@@ -67,7 +74,7 @@ pub enum NodeErrorKind {
     /// A disk has no room for what a node writes. A run goes on without what does not fit, unless `then` says otherwise.
     #[error("{}: {source}", .path.display())]
     DiskFull {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The operating system's error.
         source: std::io::Error,
@@ -117,7 +124,7 @@ pub enum NodeErrorKind {
     /// `set` of a name the node does not have.
     #[error("unknown setting `{name}`")]
     UnknownSetting {
-        /// The name that was asked for.
+        /// The requested name of the setting.
         name: String,
     },
     /// A call of the operating system failed, on a socket or a device.
@@ -182,7 +189,7 @@ pub enum BackendError {
     /// The model's results differ from the recorded ones.
     #[error("output `{output}` differs from what was recorded: {difference}")]
     Verify {
-        /// The name of the model's output.
+        /// Name of the model's output.
         output: String,
         /// Where and by how much.
         difference: String,

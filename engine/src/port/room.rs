@@ -48,7 +48,7 @@ impl<'a, O: Outputs> Room<'a, O> {
         self.until - self.out.seq
     }
 
-    /// Returns when this turn began, as [`Emit::now`].
+    /// Returns the time at which this turn began, by the run's clock.
     #[inline]
     pub fn now(&self) -> Time {
         self.out.now
@@ -127,13 +127,14 @@ impl Room<'_, Tensor> {
 }
 
 impl Room<'_, Many<Tensor>> {
-    /// As [`Room::fill`] of a source with one output, with tensors of a port, by its place.
+    /// Makes calls that send one tensor each on one of several outputs; see [`Room::fill`] for one
+    /// output. `port` is the index of the output.
     ///
     /// # Errors
-    /// As there.
+    /// The error of the first call of `fill` that fails; see [`Room::fill`].
     ///
     /// # Panics
-    /// If there is no such port.
+    /// If `port` is not the index of an output.
     #[inline]
     pub fn fill_port(
         &mut self,

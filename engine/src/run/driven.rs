@@ -284,8 +284,11 @@ impl Driven {
         self.finish()
     }
 
-    /// As [`Driven::run`], but stops the sources at `end`, or when nodes wait only for the program; messages in flight then have the
-    /// graph's `run.stop` to arrive, as after a stop from elsewhere. `meanwhile` is called now and then, and at the end.
+    /// Runs the graph until `end`, or until its nodes wait only for the program, and stops its
+    /// sources.
+    ///
+    /// Messages in flight then have the graph's `run.stop` to arrive, as after a stop from
+    /// elsewhere. `meanwhile` is called now and then, and at the end.
     ///
     /// ```
     /// # use limen::{Message, Plan, Registry, Spec};
@@ -395,35 +398,40 @@ impl Driven {
         self.running.events()
     }
 
-    /// Returns the next event in the queue, if any; never waits, because nothing happens meanwhile.
+    /// Returns the next event in the queue, if there is one. It never waits: events arise only in
+    /// turns.
     pub fn next_event(&self) -> Option<Event> {
         self.running.events().next()
     }
 
-    /// As [`Running::stats`], without waiting: the next turns pass on a window that has ended.
+    /// Returns the current counters of every node, and its statistics of the last window; see
+    /// [`Running::stats`]. It never waits: the next turns pass on a window that has ended.
     pub fn stats(&self) -> Vec<NodeStats> {
         self.running.stats()
     }
 
-    /// Returns what was recorded since the last call; as [`Running::intervals`].
+    /// Returns everything recorded since the last call, in intervals of a second or longer; see
+    /// [`Running::intervals`].
     pub fn intervals(&self) -> Vec<IntervalReport> {
         self.running.intervals()
     }
 
-    /// As [`Running::path_stats`], without waiting.
+    /// Returns the ages at the sinks in the last window, without waiting; see
+    /// [`Running::path_stats`].
     pub fn path_stats(&self) -> Vec<PathStats> {
         self.running.path_stats()
     }
 
-    /// The counters of each edge so far, as [`Running::edge_stats`] returns them.
+    /// Returns the queue depth of every edge, in the order of the graph.
     pub fn edge_stats(&self) -> Vec<EdgeStats> {
         self.running.edge_stats()
     }
 
-    /// As [`Running::set`]; applied by the next turn.
+    /// Changes a setting of a node in the next turn; see [`Running::set`].
     ///
     /// # Errors
-    /// As [`Running::set`].
+    /// [`RunError::NoSuch`] if there is no such node or setting; [`RunError::Refused`] if the value
+    /// is out of range, or too many settings are queued.
     pub fn set(&self, node: &str, name: &str, value: f64) -> Result<(), RunError> {
         self.running.set(node, name, value)
     }

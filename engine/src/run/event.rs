@@ -11,7 +11,19 @@ use crate::host::cpu_throttle::CpuThrottle;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-/// Something that happened while a graph ran. [`Display`](fmt::Display) formats it without the time.
+/// Something that happened while a graph ran: a failure, a loss, a missed deadline, a disconnect.
+/// [`Display`](fmt::Display) formats it without the time.
+///
+/// ```
+/// use limen::{Event, EventKind};
+/// fn show(event: &Event) {
+///     match &event.kind {
+///         EventKind::Failed { node, text, .. } => eprintln!("{node} failed: {text}"),
+///         kind if kind.is_recovery() => eprintln!("over: {event}"),
+///         kind => eprintln!("{}: {event}", kind.name()),
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
@@ -47,7 +59,7 @@ pub enum EventKind {
     Restarting {
         /// Name of the node.
         node: String,
-        /// The backoff.
+        /// The time until the restart.
         after: Duration,
     },
     /// A failed node has been restarted.
@@ -62,7 +74,7 @@ pub enum EventKind {
     },
     /// An input has been silent for longer than its `expect_every`. Reported once per silence.
     Gap {
-        /// The consumer.
+        /// Name of the node that reads from the edge.
         node: String,
         /// The edge, as `node/port -> node/port`.
         edge: String,
@@ -71,7 +83,7 @@ pub enum EventKind {
     },
     /// Messages come again through an input that has been silent for longer than its `expect_every`.
     GapEnded {
-        /// The consumer.
+        /// Name of the node that reads from the edge.
         node: String,
         /// The edge, as `node/port -> node/port`.
         edge: String,

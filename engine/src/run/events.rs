@@ -486,9 +486,37 @@ impl Watcher {
 
 /// The events of a run, oldest first. As an iterator it returns queued events and then `None`; later calls continue with newer events.
 ///
-/// Clones read from the same queue: each event is returned once. A handle may move to another thread and outlive the run, so that the
-/// last events can be read afterwards. While nothing reads, the first 1024 events are kept, and later ones are only counted
+/// Clones read from the same queue: each event is returned once. A handle may move to another
+/// thread and outlive the run, so that a program can read the last events afterwards. While nothing
+/// reads, the queue keeps the first 1024 events and only counts later ones
 /// ([`EventKind::EventsLost`]).
+///
+/// ```
+/// # use limen::message::Plain;
+/// # use limen::{Plan, Registry, Spec};
+/// # #[derive(Clone, Debug)]
+/// # struct Number(u64);
+/// # impl Plain for Number {}
+/// # let registry = Registry::new().inlet::<Number>("numbers").outlet::<Number>("results");
+/// # let text = "version: 1\nnodes: { a: { kind: numbers }, z: { kind: results, from: a } }";
+/// # let spec = Spec::from_text(text, "g.yaml").unwrap();
+/// # let mut graph = Plan::new(spec, &registry).unwrap().wire().unwrap();
+/// # drop((graph.inlet::<Number>("a").unwrap(), graph.outlet::<Number>("z").unwrap()));
+/// use std::time::Duration;
+/// let running = graph.start().unwrap();
+/// let events = running.events();
+/// let reader = std::thread::spawn(move || {
+///     loop {
+///         match events.next_within(Duration::from_secs(1)) {
+///             Some(event) => eprintln!("{event}"),
+///             None if events.is_over() => break,
+///             None => {}
+///         }
+///     }
+/// });
+/// running.wait();
+/// reader.join().unwrap();
+/// ```
 #[derive(Clone)]
 pub struct Events(pub(crate) DynArc<Watcher>);
 

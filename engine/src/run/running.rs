@@ -23,7 +23,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The time limit of a stop.
+/// The time limit of a stop; see [`Running::stop`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drain(Duration);
 
@@ -39,6 +39,34 @@ impl Drain {
 }
 
 /// A running graph. Dropping it aborts the run, and waits for its threads as long as a stop may take.
+///
+/// ```
+/// # use limen::message::Plain;
+/// # use limen::{Plan, Registry, Spec};
+/// # #[derive(Clone, Debug)]
+/// # struct Number(u64);
+/// # impl Plain for Number {}
+/// # let registry = Registry::new().inlet::<Number>("numbers").outlet::<Number>("results");
+/// # let text = "version: 1\nnodes: { a: { kind: numbers }, z: { kind: results, from: a } }";
+/// # let spec = Spec::from_text(text, "g.yaml").unwrap();
+/// # let mut graph = Plan::new(spec, &registry).unwrap().wire().unwrap();
+/// # drop((graph.inlet::<Number>("a").unwrap(), graph.outlet::<Number>("z").unwrap()));
+/// use limen::Drain;
+/// use std::time::Duration;
+/// let mut running = graph.start().unwrap();
+/// let stopper = running.stopper(); // for another thread, such as a signal handler's
+/// for _ in 0..10 {
+///     if running.wait_for(Duration::from_millis(1)) {
+///         break; // the graph ended by itself
+///     }
+///     for node in running.stats() {
+///         println!("{}: {} calls", node.node, node.done);
+///     }
+/// }
+/// let report = running.stop(Drain::within(Duration::from_secs(2)));
+/// assert!(report.bugs.is_empty());
+/// # let _ = stopper;
+/// ```
 pub struct Running {
     pub(crate) plan: Plan,
     pub(crate) shared: Arc<RunShared>,
@@ -72,12 +100,12 @@ impl std::fmt::Debug for Stopper {
 }
 
 impl Stopper {
-    /// Ends the sources and drains messages in flight.
+    /// Ends the sources and lets messages in flight arrive, within the graph's `run.stop`.
     pub fn stop(&self) {
         self.0.stop();
     }
 
-    /// Ends every node after its current call.
+    /// Ends every node after its current call. Messages in flight count as left.
     pub fn abort(&self) {
         self.0.abort();
     }
@@ -87,9 +115,9 @@ impl Stopper {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct IntervalReport {
-    /// Its begin, from the start of the run.
+    /// The begin of the interval, from the start of the run.
     pub begin: Duration,
-    /// The time from its begin to its end.
+    /// The length of the interval.
     pub length: Duration,
     /// The histogram, and what it measures.
     pub histogram: HistogramReport,
@@ -129,7 +157,8 @@ impl Running {
         Spans(self.watcher.clone())
     }
 
-    /// Waits up to `within` for the next event; as [`Events::next_within`].
+    /// Waits up to `within` for the next event, and returns `None` if none arrives; see
+    /// [`Events::next_within`].
     pub fn next_event(&self, within: Duration) -> Option<Event> {
         self.events().next_within(within)
     }
@@ -194,8 +223,16 @@ impl Running {
         self.watcher.edge_stats()
     }
 
-    /// Changes a setting of a node between two of its turns. If the node rejects a value within the setting's range, the report has a
-    /// note.
+    /// Changes a setting of a node between two of its turns; the node declared it with
+    /// [`Ports::setting`](crate::node::Ports::setting). If the node rejects a value within the
+    /// range, the report has a note.
+    ///
+    /// ```
+    /// use limen::{RunError, Running};
+    /// fn brighten(running: &Running) -> Result<(), RunError> {
+    ///     running.set("bright", "by", 30.0)
+    /// }
+    /// ```
     ///
     /// # Errors
     /// [`RunError::NoSuch`] if there is no such node or setting; [`RunError::Refused`] if the value is out of range, or too many
@@ -274,7 +311,8 @@ impl Running {
         self.finish()
     }
 
-    /// Stops the graph, and waits for it.
+    /// Stops the sources, waits for the messages in flight within the limit, and returns the
+    /// report. Messages that have not arrived by then count as left.
     pub fn stop(mut self, drain: Drain) -> Report {
         self.stop_within = drain.0;
         self.shared.stop();

@@ -322,10 +322,11 @@ impl Simulation {
         self.run_by(steps, Simulation::step)
     }
 
-    /// As [`Simulation::run`], by [`Simulation::pass`]: in the order in which workers turn their stages.
+    /// Runs the graph by [`Simulation::pass`], in the order in which workers turn their stages; see
+    /// [`Simulation::run`].
     ///
     /// # Errors
-    /// As [`Simulation::run`].
+    /// [`Stuck`] if the nodes wait for each other, or have not ended after `passes` passes.
     pub fn run_as_scheduled(self, passes: u64) -> Result<Report, Box<Stuck>> {
         self.run_by(passes, Simulation::pass)
     }

@@ -29,21 +29,21 @@ pub struct TraceSpan {
 pub enum SpanKind {
     /// A turn of a node in which something moved.
     Turn {
-        /// Index of the node.
+        /// Index of the node in [`Plan::nodes`](crate::Plan::nodes).
         node: usize,
     },
     /// What the ledger recorded of a node: of [`Term::Compute`], a call. The end is exact to the time that a message took to be passed on.
     Term {
-        /// Index of the node.
+        /// Index of the node in [`Plan::nodes`](crate::Plan::nodes).
         node: usize,
         /// What was recorded. [`Term::Batch`] is no time and is left out.
         term: Term,
     },
     /// The way of messages from a source to a sink.
     Path {
-        /// The source.
+        /// Index of the source in [`Plan::nodes`](crate::Plan::nodes).
         from: usize,
-        /// The sink.
+        /// Index of the sink in [`Plan::nodes`](crate::Plan::nodes).
         to: usize,
     },
     /// The worker slept.

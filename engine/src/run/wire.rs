@@ -40,7 +40,11 @@ use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
-/// A graph with its rings and pools allocated.
+/// A graph with its rings and pools allocated, made by [`Plan::wire`].
+///
+/// Take its handles ([`Wired::inlet`], [`Wired::outlet`], [`Wired::tap`]), then start its threads
+/// ([`Wired::start`]) or drive it on the calling thread ([`Wired::drive`]). Every inlet and outlet
+/// must be taken before the start. The [crate's example](crate#example) shows it.
 pub struct Wired {
     plan: Plan,
     shared: Arc<RunShared>,
@@ -99,7 +103,7 @@ struct EdgeEnds {
 }
 
 impl Plan {
-    /// Allocates rings and pools.
+    /// Allocates the rings and pools of the plan. Starts no threads.
     ///
     /// # Errors
     /// [`RunError::Refused`] if a pool cannot be allocated.

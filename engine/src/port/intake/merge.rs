@@ -14,7 +14,33 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Any number of inputs of one payload, named by the graph file; a call gets one message of any of them.
+/// Any number of inputs of one payload, named by the graph file. A call reads one message of any
+/// input.
+///
+/// ```
+/// use limen::node::prelude::*;
+/// use limen::node::{OneOf, Picked};
+/// # struct Merge;
+/// # impl Node for Merge {
+/// #     type Config = ();
+/// #     fn ports(_: &(), _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+/// #         Ok(Ports::new())
+/// #     }
+/// #     fn build(_: (), _: &mut Building<'_>) -> Result<Self, NodeError> { Ok(Merge) }
+/// # }
+/// impl Transform for Merge {
+///     type In = OneOf<Tensor>;
+///     type Out = Tensor;
+///     fn apply(
+///         &mut self,
+///         picked: Picked<Tensor>,
+///         out: &mut Emit<Tensor>,
+///     ) -> Result<(), NodeError> {
+///         out.send(picked.message);
+///         Ok(())
+///     }
+/// }
+/// ```
 #[derive(Debug)]
 pub struct OneOf<T>(PhantomData<T>);
 
@@ -23,7 +49,7 @@ pub struct OneOf<T>(PhantomData<T>);
 pub struct Picked<T: Payload> {
     /// The input, in the order of the node's ports.
     pub input: usize,
-    /// What arrived through that input.
+    /// The message that was picked.
     pub message: Message<T>,
 }
 
