@@ -236,7 +236,7 @@ fn embeddings_are_compared() {
     for (from, to, expected) in [
         ("mask: i }", "mask: m }", &["f32[3] is not a mask", "`cast`"][..]),
         ("from: e }\n  same", "from: t }\n  same", &["expected rank 1, found rank 2"]),
-        ("references: r.npy", "references: t.npy", &["it has 3 dims, expected 2", "numpy.save"]),
+        ("references: r.npy", "references: t.npy", &["expected 2 dims, found 3", "numpy.save"]),
         (", config: { references: r.npy }", "", &["write `references: FILE.npy`"]),
         ("b: e }", "b: m }", &["dim 0 is 3, not 2"]),
         (

@@ -366,7 +366,7 @@ mod tests {
             (
                 r#"{"name": "a", "type": "f32", "path": "speed"}, {"name": "b", "type": "f32", "path": "speed"}"#,
                 r#", "sentence": "vtg", "size": 3"#,
-                &["`format: nmea` has no `size`", "are both the sentence's `speed`"],
+                &["`size` is not a key of `format: nmea`", "are both the sentence's `speed`"],
             ),
             (
                 r#"{"name": "none", "type": "f32"}, {"name": "a", "type": "f32", "path": "speed"}, {"name": "b", "type": "f32", "path": "speed"}"#,

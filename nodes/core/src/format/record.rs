@@ -325,14 +325,14 @@ mod tests {
             (
                 DType::F32,
                 Value::Whole(16_777_217),
-                Err("`t` is 16777217, which f32 rounds; write `type: f64` or `type: i64`"),
+                Err("`t` is 16777217, which f32 would round; write `type: f64` or `type: i64`"),
             ),
             // A multiple of 128.
             (DType::F32, Value::Whole(1_700_000_000), Ok(())),
             (
                 DType::F32,
                 Value::Whole(-1_700_000_001),
-                Err("`t` is -1700000001, which f32 rounds; write `type: f64` or `type: i64`"),
+                Err("`t` is -1700000001, which f32 would round; write `type: f64` or `type: i64`"),
             ),
             (DType::F32, Value::Fraction(0.1), Ok(())),
             (DType::F32, Value::Fraction(-122.419_415_500_000_01), Ok(())),
@@ -342,18 +342,30 @@ mod tests {
             (
                 DType::F32,
                 Value::Fraction(1_700_000_000.123_456),
-                Err("`t` is 1700000000.123456, which f32 rounds; write `type: f64`"),
+                Err("`t` is 1700000000.123456, which f32 would round; write `type: f64`"),
             ),
             (DType::F16, Value::Whole(2_048), Ok(())),
-            (DType::F16, Value::Whole(2_049), Err("`t` is 2049, which f16 rounds; write `type: f64` or `type: i64`")),
-            (DType::BF16, Value::Whole(257), Err("`t` is 257, which bf16 rounds; write `type: f64` or `type: i64`")),
+            (
+                DType::F16,
+                Value::Whole(2_049),
+                Err("`t` is 2049, which f16 would round; write `type: f64` or `type: i64`"),
+            ),
+            (
+                DType::BF16,
+                Value::Whole(257),
+                Err("`t` is 257, which bf16 would round; write `type: f64` or `type: i64`"),
+            ),
             (DType::F64, Value::Whole(1_700_000_001), Ok(())),
             (
                 DType::F64,
                 Value::Whole((1 << 53) + 1),
-                Err("`t` is 9007199254740993, which f64 rounds; write `type: i64`"),
+                Err("`t` is 9007199254740993, which f64 would round; write `type: i64`"),
             ),
-            (DType::F64, Value::Whole(most), Err("`t` is 18446744073709551615, which f64 rounds; write `type: u64`")),
+            (
+                DType::F64,
+                Value::Whole(most),
+                Err("`t` is 18446744073709551615, which f64 would round; write `type: u64`"),
+            ),
             (DType::I64, Value::Whole((1 << 53) + 1), Ok(())),
             (DType::U64, Value::Whole(most), Ok(())),
         ] {

@@ -264,7 +264,7 @@ mod tests {
             ("'|O'", "(10, 3)", "its elements are |O"),
             ("[('a', '<f4'), ('b', '<i4')]", "(10,)", "have fields"),
             ("'<f4'", "(10, 0)", "has no elements"),
-            ("'<f4'", "(1, 1, 1, 1, 1, 1, 1, 1)", "7 dims"),
+            ("'<f4'", "(1, 1, 1, 1, 1, 1, 1, 1)", "at most 6 dims, got 7"),
             ("'<f4'", "(-1, 3)", "cannot be negative"),
             ("'<f4'", "(2, 3", "cannot be read"),
             ("'<f4'", "(1, 4611686018427387904, 4)", "does not fit into memory"),

@@ -312,6 +312,6 @@ mod tests {
         check(r#"{"pattern":"counter"}"#, "value u64[]");
         check(r#"{"pattern":"counter","shape":[16],"dtype":"u8"}"#, "value u8[16]");
         check(r#"{"pattern":"counter","width":16}"#, "`counter` does not accept `width`");
-        check(r#"{"pattern":"counter","shape":[1,1,1,1,1,1,1]}"#, "7 dims");
+        check(r#"{"pattern":"counter","shape":[1,1,1,1,1,1,1]}"#, "at most 6 dims, got 7");
     }
 }

@@ -221,19 +221,24 @@ mod tests {
             ("z + 1", 1, "there is no input `z`", "the inputs are `x`, `yaw`"),
             ("x + yaww", 5, "there is no input `yaww`", "did you mean `yaw`?"),
             ("sqr(x)", 1, "there is no function `sqr`", "did you mean `sqrt`?"),
-            ("min(x)", 6, "`min` takes 2 arguments", "`,`"),
-            ("abs(x, x)", 6, "`abs` takes 1 argument", "`)`"),
+            ("min(x)", 6, "`min` expects 2 arguments, found 1", "`,`"),
+            ("abs(x, x)", 6, "`abs` expects 1 argument, found 2", "`)`"),
             ("clamp(x @ 1, 2, 3)", 9, "expected an operator, found `@`", "operator"),
             ("abs(x x)", 7, "expected an operator, found `x`", "operator"),
-            ("1.2.3", 1, "`1.2.3` is no number", "0.5"),
-            ("1e999", 1, "`1e999` is no number", "0.5"),
-            ("x && 1", 1, "`&&` takes true or false, and this is a number", "`!= 0`"),
-            ("(x > 1) + 1", 1, "`+` takes a number, and this is true or false", "`if(…, 1, 0)`"),
-            ("x + (x > 1)", 5, "`+` takes a number", "`if(…, 1, 0)`"),
+            ("1.2.3", 1, "`1.2.3` is not a number", "0.5"),
+            ("1e999", 1, "`1e999` is not a number", "0.5"),
+            ("x && 1", 1, "`&&` expects true or false, found a number", "`!= 0`"),
+            ("(x > 1) + 1", 1, "`+` expects a number, found true or false", "`if(…, 1, 0)`"),
+            ("x + (x > 1)", 5, "`+` expects a number, found true or false", "`if(…, 1, 0)`"),
             ("1 < x < 3", 7, "expected one comparison, found a chain", "`a < b && b < c`"),
-            ("!x", 2, "`!` takes true or false", "`!= 0`"),
-            ("if(x, 1, 2)", 4, "`if` takes true or false", "`!= 0`"),
-            ("if(x > 1, x > 2, 2)", 1, "`if` gives true or false or a number", "both"),
+            ("!x", 2, "`!` expects true or false, found a number", "`!= 0`"),
+            ("if(x, 1, 2)", 4, "`if` expects true or false, found a number", "`!= 0`"),
+            (
+                "if(x > 1, x > 2, 2)",
+                1,
+                "`if` expects two results of one type, found true or false and a number",
+                "both",
+            ),
             ("x = 1", 3, "expected an operator, found `=`", "operator"),
             ("größe", 1, "there is no input `gr`", "`x`"),
             ("x - [1, 2", 10, "expected `]`", "write `]`"),
@@ -262,7 +267,7 @@ mod tests {
             Formula::parse(&"x+".repeat(100_000), &["x"], &BTreeMap::new())
                 .unwrap_err()
                 .why
-                .contains("more than 4096 parts")
+                .contains("at most 4096 parts")
         );
         assert!(Formula::parse("1 + x > 2", &["x"], &BTreeMap::new()).unwrap().is_truth());
     }

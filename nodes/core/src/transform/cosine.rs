@@ -277,7 +277,7 @@ mod tests {
             ("<f8", "False", "(1, 2)", "found <f8"),
             (">f4", "False", "(2, 2)", "found >f4"),
             ("<f4", "True", "(2, 2)", "Fortran order"),
-            ("<f4", "False", "(4,)", "1 dims, expected 2"),
+            ("<f4", "False", "(4,)", "expected 2 dims, found 1"),
             ("<f4", "False", "(3, 2)", "found a file of"),
             ("<f4", "False", "(0, 2)", "0 vectors"),
             ("<f4", "False", "(2, 0)", "of 0 elements"),

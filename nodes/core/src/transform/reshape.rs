@@ -144,7 +144,7 @@ mod tests {
             ("f32[2,3]", &[0, -1], "a length must be at least 1, or -1, got 0"),
             ("f32[2,3]", &[i64::MIN, -1], "a length must be at least 1"),
             ("f32[2,3]", &[-1, -1], "-1 may occur only once"),
-            ("f32[2,3]", &[1, 1, 1, 1, 1, 1, 6], "7 dims"),
+            ("f32[2,3]", &[1, 1, 1, 1, 1, 1, 6], "at most 6 dims, got 7"),
             ("f32[2,3]", &[i64::MAX, i64::MAX, -1], "does not fit into memory"),
         ] {
             let mut errors = PlanErrors::default();

@@ -102,7 +102,7 @@ mod tests {
             (&[0, 0], None, Some("dim 0 occurs twice")),
             (&[0, 2], Some(2), Some("there is no dim 2")),
             (&[usize::MAX], None, Some("there is no dim")),
-            (&[0; 7], None, Some("at most 6 dims, got 7")),
+            (&[0; 7], None, Some("a tensor must have at most 6 dims, got 7")),
         ] {
             let mut errors = PlanErrors::default();
             check(order, rank, &mut errors);

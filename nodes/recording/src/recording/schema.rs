@@ -320,12 +320,13 @@ fn foxglove_mismatch(schema: &str, data: &[u8]) -> Option<String> {
                 && class(other.r#type()) == class(ours.r#type())
                 && is_repeated(other) == is_repeated(ours);
             if !is_same {
-                let found: String = other.name().chars().take(MOST_SHOWN).collect();
-                return Some(format!(
-                    "field {} of its schema is `{found}`, expected another type for `{}`",
-                    ours.number(),
-                    ours.name()
-                ));
+                let shown = |field: &FieldDescriptorProto| -> String {
+                    let repeated = if is_repeated(field) { "repeated " } else { "" };
+                    let of = format!("{:?}", field.r#type()).to_lowercase();
+                    format!("{repeated}{of} {}", field.name()).chars().take(MOST_SHOWN).collect()
+                };
+                let (found, expected) = (shown(other), shown(ours));
+                return Some(format!("field {} of its schema is `{found}`, expected `{expected}`", ours.number()));
             }
         }
     }
@@ -371,7 +372,7 @@ mod tests {
                     "float64[9] linear_acceleration_covariance",
                     "float64[9] linear_acceleration_covariance\nfloat64 temperature",
                 ),
-                Some("has `float64 temperature` in `sensor_msgs/Imu`, where nothing is read"),
+                Some("has `float64 temperature` in `sensor_msgs/Imu`, expected nothing"),
             ),
             (
                 "sensor_msgs/msg/Imu",
@@ -383,11 +384,15 @@ mod tests {
             ("std_msgs/msg/Header", "time stamp\nstring frame_id".into(), None),
             ("std_msgs/msg/String", "====\nMSG: std_msgs/String\nstring data\n".into(), None),
             ("std_msgs/msg/UInt8MultiArray", "MultiArrayLayout layout\r\n\tbyte[] data".into(), None),
-            ("std_msgs/msg/Bool", "float64 data".into(), Some("where `uint8 data` is read")),
+            (
+                "std_msgs/msg/Bool",
+                "float64 data".into(),
+                Some("has `float64 data` in `std_msgs/Bool`, expected `uint8 data`"),
+            ),
             (
                 "std_msgs/msg/Float32",
                 "float64 data".into(),
-                Some("has `float64 data` in `std_msgs/Float32`, where `float32 data` is read"),
+                Some("has `float64 data` in `std_msgs/Float32`, expected `float32 data`"),
             ),
         ] {
             let found = mismatch(name, "ros2msg", text.as_bytes());
@@ -404,11 +409,12 @@ mod tests {
         width.r#type = Some(Type::Uint32.into());
         let alike = set.encode_to_vec();
         assert_eq!(mismatch("foxglove.RawImage", "protobuf", &alike), None);
-        for (name, of) in [("width", Type::Double), ("height", Type::Fixed32)] {
+        for (name, of, shown) in [("width", Type::Double, "double width"), ("height", Type::Fixed32, "fixed32 height")]
+        {
             let width = &mut set.file[1].message_type[0].field[2];
             (width.name, width.r#type) = (Some(name.into()), Some(of.into()));
             let found = mismatch("foxglove.RawImage", "protobuf", &set.encode_to_vec()).unwrap();
-            assert!(found.contains(&format!("field 2 of its schema is `{name}`, and `width`")), "{found}");
+            assert_eq!(found, format!("field 2 of its schema is `{shown}`, expected `fixed32 width`"));
         }
         // What is made to take memory, time or the stack is not compared.
         assert_eq!(mismatch("foxglove.RawImage", "protobuf", &[0x0a, 0].repeat(1 << 20)), None);

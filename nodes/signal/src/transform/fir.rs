@@ -221,8 +221,8 @@ mod tests {
         for (text, expected) in [
             ("{}", "are missing"),
             (r#"{"highpass": "20Hz", "sample_rate": "200Hz", "count": 4}"#, "`count` must be odd, got 4"),
-            (r#"{"lowpass": "20Hz", "sample_rate": "200Hz", "count": 0}"#, "0 taps"),
-            (r#"{"taps": []}"#, "0 taps"),
+            (r#"{"lowpass": "20Hz", "sample_rate": "200Hz", "count": 0}"#, "`count` must be 1 to 65536, got 0"),
+            (r#"{"taps": []}"#, "`taps` must have 1 to 65536 entries, got 0"),
             (r#"{"taps": [1], "lowpass": "1Hz", "sample_rate": "9Hz"}"#, "exclude one another"),
         ] {
             let config: FirConfig = serde_json::from_str(text).unwrap();

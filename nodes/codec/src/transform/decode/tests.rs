@@ -87,10 +87,10 @@ fn all_errors_of_a_config_are_reported_at_once() {
     let many: Vec<String> = (0..17).map(|n| format!(r#"{{"name": "n{n}", "type": "u8"}}"#)).collect();
     let cases: [(String, &str, Option<usize>, &[&str]); 11] = [
         (String::new(), "", None, &["`fields` must have at least one entry"]),
-        (field(""), r#", "size": 0"#, None, &["`size` must be at least 1, got 0", "ends at byte 4, but `size` has 0"]),
+        (field(""), r#", "size": 0"#, None, &["`size` must be at least 1, got 0", "ends at byte 4, `size` has 0"]),
         (field(""), r#", "size": 40"#, Some(32), &["`size` must be at most 32, the longest message, got 40"]),
-        (field(""), "", Some(3), &["`a` ends at byte 4, but an arriving message has 3"]),
-        (field(r#", "offset": 8"#), r#", "size": 11"#, Some(64), &["`a` ends at byte 12, but `size` has 11"]),
+        (field(""), "", Some(3), &["`a` ends at byte 4, an arriving message has 3"]),
+        (field(r#", "offset": 8"#), r#", "size": 11"#, Some(64), &["`a` ends at byte 12, `size` has 11"]),
         (field(r#", "repeat": 18446744073709551615"#), "", Some(64), &["an arriving message has 64"]),
         (field(r#", "repeat": 0"#), "", None, &["`repeat` must be at least 1, got 0"]),
         (format!("{}, {}", field(""), field("")), "", None, &["`a` is defined twice"]),
@@ -104,7 +104,7 @@ fn all_errors_of_a_config_are_reported_at_once() {
             r#"{"name": "a/b", "type": "u8", "to": ""}"#.into(),
             "",
             None,
-            &["`a/b` is not a valid name", "`` is not a valid name"],
+            &["`a/b` is not a valid port name", "`` is not a valid port name"],
         ),
         (many.join(", "), "", None, &["at most 16 ports on a side, got 17"]),
     ];
@@ -153,8 +153,8 @@ fn objects_and_rows_are_read_by_paths_and_columns() {
             &[
                 (br#"{"pose":{"x":1.5,"y":{}},"v":[1,-2,3e2],"list":[[],{"n":true}],"z":"\u00e9"}"#, Ok(&[1.5, 1.0, -2.0, 300.0, 1.0])),
                 (br#" {"list": [0, {"n": null}], "v": [0,0,null], "pose": {"x": 9007199254740992}} "#, Ok(&[9007199254740992.0, 0.0, 0.0, nan, nan])),
-                (br#"{"pose":{"x":18446744073709551615}}"#, Err("`x` is 18446744073709551615, which f64 rounds; write `type: u64`")),
-                (br#"{"pose":{"x":9007199254740993}}"#, Err("`x` is 9007199254740993, which f64 rounds; write `type: i64`")),
+                (br#"{"pose":{"x":18446744073709551615}}"#, Err("`x` is 18446744073709551615, which f64 would round; write `type: u64`")),
+                (br#"{"pose":{"x":9007199254740993}}"#, Err("`x` is 9007199254740993, which f64 would round; write `type: i64`")),
                 (br#"{"pose":{"x":1},"v":[1,2],"list":[0,{"n":0}]}"#, Err("expected 3 numbers in `v`, found 2")),
                 (br#"{"pose":{"x":1},"v":[1,2,3,4],"list":[0,{"n":0}]}"#, Err("expected 3 numbers in `v`, found 4")),
                 (br#"{"pose":{"x":1},"v":7,"list":[0,{"n":0}]}"#, Err("`v` is not an array of 3 numbers")),
@@ -182,8 +182,8 @@ fn objects_and_rows_are_read_by_paths_and_columns() {
                 ),
                 (b"\xa1\x61v\x9b\xff\xff\xff\xff\xff\xff\xff\xff\x01", Err("")),
                 (b"\xa1\x61v\x83\x01\x02\x03", Err("`x` is missing: a1 61 76 83 01 02 03")),
-                (b"\xa1\x64pose\xa1\x61x\x1b\xff\xff\xff\xff\xff\xff\xff\xff", Err("`x` is 18446744073709551615, which f64 rounds; write `type: u64`")),
-                (b"\xa1\x64pose\xa1\x61x\x3b\xff\xff\xff\xff\xff\xff\xff\xfe", Err("`x` is -18446744073709551615, which f64 rounds")),
+                (b"\xa1\x64pose\xa1\x61x\x1b\xff\xff\xff\xff\xff\xff\xff\xff", Err("`x` is 18446744073709551615, which f64 would round; write `type: u64`")),
+                (b"\xa1\x64pose\xa1\x61x\x3b\xff\xff\xff\xff\xff\xff\xff\xfe", Err("`x` is -18446744073709551615, which f64 would round")),
                 // Numbers of 17 bytes with a tag.
                 (b"\xa1\x64pose\xa1\x61x\xc2\x51\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01", Err("")),
                 (b"\xa0\x00", Err("bytes follow the value: a0 00")),
@@ -315,7 +315,7 @@ fn checksums_are_compared_and_are_no_part_of_a_message() {
     }
     // A checksum leaves less room for fields.
     let found = errors(&config("struct", field, r#", "crc": "crc16_modbus""#), Some(3));
-    assert!(found.len() == 1 && found[0].contains("`a` ends at byte 2, but an arriving message has 1"), "{found:?}");
+    assert!(found.len() == 1 && found[0].contains("`a` ends at byte 2, an arriving message has 1"), "{found:?}");
 }
 
 #[test]
@@ -325,9 +325,9 @@ fn keys_of_other_formats_and_impossible_places_are_refused() {
             "json",
             r#"{"name": "a", "type": "u8", "offset": 1}"#,
             r#", "size": 3"#,
-            &["has no `size`", "has no `offset`"][..],
+            &["`size` is not a key of", "`offset` is not a key of"][..],
         ),
-        ("json", r#"{"name": "a", "type": "u8", "path": "a..b"}"#, "", &["`a..b` is no path: a key is empty"]),
+        ("json", r#"{"name": "a", "type": "u8", "path": "a..b"}"#, "", &["`a..b` is not a path: a key is empty"]),
         (
             "cbor",
             r#"{"name": "a", "type": "u8"}, {"name": "b", "type": "u8", "path": "a"}, {"name": "c", "type": "u8", "path": "a.b"}"#,
@@ -362,7 +362,7 @@ fn keys_of_other_formats_and_impossible_places_are_refused() {
             "csv",
             r#"{"name": "a", "type": "u8", "path": "x"}"#,
             r#", "delimiter": "0""#,
-            &["found '0'", "has no `path`"],
+            &["found '0'", "`path` is not a key of"],
         ),
         ("nmea", r#"{"name": "latitude", "type": "f64"}"#, "", &["reads sentences of one type"]),
         (
@@ -386,7 +386,7 @@ fn keys_of_other_formats_and_impossible_places_are_refused() {
             "struct",
             r#"{"name": "a", "type": "u8", "path": "x", "column": 1}"#,
             r#", "sentence": "gga""#,
-            &["has no `sentence`", "has no `path`", "has no `column`"],
+            &["`sentence` is not a key of", "`path` is not a key of", "`column` is not a key of"],
         ),
     ] {
         let found = errors(&config(format, fields, keys), None);

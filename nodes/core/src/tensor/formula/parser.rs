@@ -149,7 +149,8 @@ impl Compiler<'_> {
                         TermKind::Number
                     }
                     FormulaFunction::If if made[1].kind != made[2].kind => {
-                        let why = format!("`if` has two types: {} and {}", made[1].kind.name(), made[2].kind.name());
+                        let (then, otherwise) = (made[1].kind.name(), made[2].kind.name());
+                        let why = format!("`if` expects two results of one type, found {then} and {otherwise}");
                         let help = "let both be numbers, or both true or false";
                         return Err(ExpressionError::new(text, at, why, help));
                     }

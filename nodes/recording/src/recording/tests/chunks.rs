@@ -46,8 +46,8 @@ fn compressed_chunks_are_read_and_bombs_are_not() {
         let file = compressed(compression, &records, data, size);
         assert_eq!(sequences(&file).0, [5], "{compression}");
         for (wrong, why) in [
-            (compressed(compression, &records, data, size + 1), "has"),
-            (compressed(compression, &records, data, size - 1), "has"),
+            (compressed(compression, &records, data, size + 1), "decompresses to"),
+            (compressed(compression, &records, data, size - 1), "decompresses to"),
             (compressed(compression, b"others", data, size), "checksum"),
             (compressed(compression, &records, data, 1 << 63), "a chunk of 9223372036854775808 bytes"),
             (compressed("gzip", &records, data, size), "unknown compression `gzip`"),

@@ -237,7 +237,7 @@ mod tests {
             let (error, messages) = said.split_last().unwrap();
             let found: Vec<usize> = messages.iter().map(|said| said.matches('.').count()).collect();
             assert_eq!(found, expected, "{frames}: {said:?}");
-            assert!(error.ends_with("expected 3000 frames, found 100"), "{error}");
+            assert!(error.ends_with("expected 3000 frames, found 100: the file is truncated"), "{error}");
         }
     }
 
@@ -245,7 +245,7 @@ mod tests {
     fn a_truncated_file_gives_gives_its_complete_frames_and_then_an_error() {
         let said = read(&file(1, 1, 8000, 2, 16, u32::MAX - 1, b"\0\x40\0\x40\0\x40\0"), 2, 9);
         assert_eq!(said[..2], ["[0.5, 0.5]", "[0.5]"]);
-        assert!(said[2].ends_with("expected 2147483647 frames, found 3"), "{said:?}");
+        assert!(said[2].ends_with("expected 2147483647 frames, found 3: the file is truncated"), "{said:?}");
         assert_eq!(said.len(), 3);
     }
 
@@ -315,7 +315,11 @@ mod tests {
             assert_eq!(read(&bytes, 9, 2), ["[0.5, -0.5]"; 2], "{what}");
         }
         let cut = half(b"RIFF", &[&pcm, &unknown[..11]]);
-        assert!(read(&cut, 9, 1)[1].ends_with("expected 2 frames, found 1"), "{:?}", read(&cut, 9, 1));
+        assert!(
+            read(&cut, 9, 1)[1].ends_with("expected 2 frames, found 1: the file is truncated"),
+            "{:?}",
+            read(&cut, 9, 1)
+        );
     }
 
     #[test]
@@ -327,8 +331,11 @@ mod tests {
             (file(1, 1, 8000, 0, 0, 4, b"1234"), "expected integer samples of 8, 16, 24 or 32 bits, found 0 bits"),
             (file(1, 1, 8000, 1, 16, 4, b"1234"), "expected a frame of 2 bytes for 1 × 16 bits, found 1"),
             (file(1, 1, 8000, 4, 24, 4, b"1234"), "expected a frame of 3 bytes for 1 × 24 bits, found 4"),
-            (file(1, 1, 8000, 8, 64, 8, &[0; 8]), "integer samples of 64 bits"),
-            (file(1, 1, 8000, 2, u16::MAX, 8, &[0; 8]), "integer samples of 65535 bits"),
+            (file(1, 1, 8000, 8, 64, 8, &[0; 8]), "expected integer samples of 8, 16, 24 or 32 bits, found 64 bits"),
+            (
+                file(1, 1, 8000, 2, u16::MAX, 8, &[0; 8]),
+                "expected integer samples of 8, 16, 24 or 32 bits, found 65535 bits",
+            ),
             (file(3, 1, 8000, 2, 16, 8, &[0; 8]), "expected float samples of 32 or 64 bits, found 16 bits"),
             (file(1, 1, 8000, 2, 16, 3, b"123"), "whole frames of 2 bytes, found 3 bytes"),
             (file(1, 2, 8000, 4, 16, 6, b"123456"), "whole frames of 4 bytes, found 6 bytes"),
