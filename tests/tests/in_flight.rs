@@ -254,7 +254,10 @@ fn a_model_is_kept_warm_between_messages() {
     let report = run(&text("keep_warm: 3ms,").replace("count: 20,", "count: 100,"));
     assert!(figure(&report, "m.warm_calls") > 0.0 && report.bugs.is_empty(), "{report:?}");
     assert!(figure(&turn(&text(""), 1), "m.warm_calls").is_nan());
-    for (key, why) in [("keep_warm: 0ms,", "more than 0 s"), ("keep_warm: 3ms, in_flight: 2,", "one call at a time")] {
+    for (key, why) in [
+        ("keep_warm: 0ms,", "`keep_warm` must be more than 0 s, got 0 s"),
+        ("keep_warm: 3ms, in_flight: 2,", "one call at a time"),
+    ] {
         let problems = limen_tests::plan(&text(key)).unwrap_err().to_string();
         assert!(problems.contains(why), "{problems}");
     }

@@ -126,8 +126,13 @@ fn consequences_of_a_problem_are_not_reported() {
     let unbounded = "{ kind: numbers, config: { unbounded: true } }";
     let good = "{ kind: numbers }";
     for (a, others, place, part) in [
-        (zero, sized("a"), "4:59 E0130", "a length of 0"),
-        (zero, format!("  p: {{ kind: pass, from: a }}\n{}", sized("p")), "4:59 E0130", "a length of 0"),
+        (zero, sized("a"), "4:59 E0130", "a length must be at least 1, got 0"),
+        (
+            zero,
+            format!("  p: {{ kind: pass, from: a }}\n{}", sized("p")),
+            "4:59 E0130",
+            "a length must be at least 1, got 0",
+        ),
         (good, sized("c"), "5:34 E0120", "unknown node `c`"),
         (good, sized("a/x"), "5:34 E0123", "has no output `x`"),
         ("{ kind: nubmers }", sized("a"), "4:14 E0124", "unknown kind"),

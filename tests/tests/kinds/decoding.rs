@@ -30,7 +30,7 @@ fn boxes_of_a_yolo_model_are_decoded_and_suppressed() {
     refused(&node(""), &["can have several layouts", "`layout: v5` or `layout: v10`"]);
     refused(
         &node("layout: v8, classes: 80"),
-        &["not the output of a YOLO v8 model with 80 classes", "write `layout: v10`"],
+        &["expected the output of a YOLO v8 model with 80 classes, found f32[300,6]", "write `layout: v10`"],
     );
     refused(
         &node("layout: yolox, width: 64"),
@@ -234,11 +234,11 @@ fn embeddings_are_compared() {
     let folder = tempfile::tempdir().unwrap();
     files.iter().for_each(|(name, bytes)| fs::write(folder.path().join(name), bytes).unwrap());
     for (from, to, expected) in [
-        ("mask: i }", "mask: m }", &["f32[3] is not a mask", "`cast`"][..]),
+        ("mask: i }", "mask: m }", &["expected integers for `mask`, found f32[3]", "`cast`"][..]),
         ("from: e }\n  same", "from: t }\n  same", &["expected rank 1, found rank 2"]),
         ("references: r.npy", "references: t.npy", &["expected 2 dims, found 3", "numpy.save"]),
         (", config: { references: r.npy }", "", &["write `references: FILE.npy`"]),
-        ("b: e }", "b: m }", &["dim 0 is 3, not 2"]),
+        ("b: e }", "b: m }", &["dim 0 must be 2, got 3"]),
         (
             "from: t }",
             "from: m }\n  v: { kind: embeddings, inputs: { in: m, mask: i } }",

@@ -100,7 +100,7 @@ fn positions_of_f32_are_not_written() {
     for (dtype, sink, expected) in [
         ("f32", &*encode, "f32 cannot hold degrees such as -122.4194155"),
         ("f64", &*encode, ""),
-        ("f32", record, "`fix` is f32[3], and `location` is f64[3]"),
+        ("f32", record, "`location` expects f64[3], found f32[3] in `fix`"),
         ("f64", record, ""),
     ] {
         let column = |name: &str, more: &str| format!("{{ name: {name}, type: {dtype}{more} }}");

@@ -231,7 +231,8 @@ fn a_file_that_no_longer_fits_fails_its_call() {
     let report = planned.wire().unwrap().start().unwrap().wait();
     assert_eq!(report.failed_calls, 1);
     let said = &report.failures[0].text;
-    assert!(said.contains("a.png: 4 × 1 pixels with 3 channels, but u8[≤2,≤3,3] was planned"), "{said}");
+    let expected = "a.png: the file changed after planning: expected u8[≤2,≤3,3], found 4 × 1 pixels with 3 channels";
+    assert!(said.contains(expected), "{said}");
     assert!(text(folder.path()).starts_with("{\"seq\":1,"));
 }
 

@@ -63,11 +63,11 @@ fn what_does_not_fit_is_refused_with_the_kind_that_helps() {
     for kind in ["kind: concat", "kind: stack"] {
         refused(
             &format!("{}\n  z: {{ kind: null, from: x }}", wide(kind)),
-            &["17 inputs", "at most 16", "another node"],
+            &["at most 16 inputs, got 17", "another node"],
         );
     }
-    refused(&format!("{}\n  z: {{ kind: null, from: x }}", wide("kind: merge")), &["17 inputs", "at most 16"]);
-    refused(&wide("kind: jsonl, config: { path: o.jsonl }"), &["17 inputs", "at most 16"]);
+    refused(&format!("{}\n  z: {{ kind: null, from: x }}", wide("kind: merge")), &["at most 16 inputs, got 17"]);
+    refused(&wide("kind: jsonl, config: { path: o.jsonl }"), &["at most 16 inputs, got 17"]);
     let varying = "
   a: { kind: synthetic, config: { pattern: counter, dtype: f32, count: 5 } }
   w: { kind: window, config: { length: 3 }, from: a }";
@@ -79,7 +79,7 @@ fn what_does_not_fit_is_refused_with_the_kind_that_helps() {
     }
     let vector =
         "\n  a: { kind: synthetic, config: { pattern: noise, shape: [6], dtype: f32 } }\n  n: { kind: nms, from: a }";
-    refused(&format!("{vector}\n  z: {{ kind: null, from: n }}"), &["takes f32[n,6]"]);
+    refused(&format!("{vector}\n  z: {{ kind: null, from: n }}"), &["expects f32[n,6]"]);
 }
 
 /// A message that lacks what the config asks for is a failed call, and the next one is taken.

@@ -129,7 +129,7 @@ impl Bounds {
         {
             return Ok(());
         }
-        Err(format!("the file changed after planning: it has {size}, planned was {}; restart the graph", self.spec()))
+        Err(format!("the file changed after planning: expected {}, found {size}; restart the graph", self.spec()))
     }
 }
 

@@ -361,11 +361,8 @@ impl Y4m {
             Y4mPiece::Nothing => return Ok(false),
             Y4mPiece::Header(header) => {
                 if header.spec().shape != self.planned.shape {
-                    let why = format!(
-                        "the video changed after planning: it is {}, planned was {}",
-                        header.spec(),
-                        self.planned
-                    );
+                    let why =
+                        format!("the video changed after planning: expected {}, found {}", self.planned, header.spec());
                     return Err(NodeError::input(&*self.name, why));
                 }
             }
