@@ -834,7 +834,7 @@ fn contradictory_inlets_and_outlets_are_refused() {
     refused(&with(", config: { spec: u64, capacity: 0 }"), "E0130", "capacity");
     refused(&with(", config: { spec: u64, hold: 0 }"), "E0130", "hold");
     refused(&with(", config: { spec: \"u64[99999999999,99999999999]\" }"), "E0135", "cannot allocate");
-    refused(&with(", config: { spec: u64 }, on_error: restart"), "E0160", "cannot be restarted");
+    refused(&with(", config: { spec: u64 }, on_error: restart"), "E0160", "cannot restart");
     let outlet = |config: &str| {
         format!(
             "  a: {{ kind: inlet, config: {{ spec: u64 }} }}\n  z: {{ kind: outlet, config: {{ {config} }}, from: a }}\n"

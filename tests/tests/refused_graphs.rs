@@ -287,7 +287,7 @@ fn deadlines_shorter_than_a_call_are_refused() {
     // A budget is not a measurement, so it is only a note.
     let notes = |keys: &str, mock: &str, deadline: &str| {
         let plan = limen_tests::plan(&graph(keys, mock, deadline)).unwrap();
-        plan.notes().iter().filter(|note| note.contains("deadline")).cloned().collect::<Vec<_>>()
+        plan.notes().iter().filter(|note| note.contains("its deadline")).cloned().collect::<Vec<_>>()
     };
     assert_eq!(notes("", ", latency: 15ms", "18ms"), Vec::<String>::new());
     assert_eq!(

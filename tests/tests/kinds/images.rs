@@ -298,5 +298,5 @@ fn wrong_configs_are_refused_with_the_way_out() {
         &short.replace("z: {", "g: { kind: gather, config: { max: 3 }, from: x }\n  z: {"),
         &["at least the 4 parts"],
     );
-    refused(&short.replace("[4, 6]", "[4, 5]"), &["dim 1 is 5, not 6"]);
+    refused(&short.replace("[4, 6]", "[4, 5]"), &["dim 1 must be 6, got 5"]);
 }

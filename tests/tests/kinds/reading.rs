@@ -136,7 +136,7 @@ fn quads_become_parts() {
   b: { kind: synthetic, config: { pattern: noise, shape: [4, 6], dtype: f32 } }
   x: { kind: crop_boxes, config: { width: 2, height: 2 }, inputs: { image: s, quads: b } }
   z: { kind: null, from: x }",
-        &["dim 1 is 6, not 8"],
+        &["dim 1 must be 8, got 6"],
     );
 }
 
