@@ -177,7 +177,7 @@ fn irregular_files_are_refused_without_waiting() {
         fs::write(folder.0.join("graph.yaml"), graph).unwrap();
         folder.run("check graph.yaml").expect(2, "", expected);
     }
-    folder.run("check pipe").expect(2, "", "not a regular file");
+    folder.run("check pipe").expect(2, "", "expected a regular file");
     fs::write(folder.0.join("graph.yaml"), copying("graph.yaml", "new/", "replace")).unwrap();
     folder.run("check graph.yaml").expect(2, "", "`new/` is a folder, expected a file");
 }

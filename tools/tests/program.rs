@@ -570,6 +570,6 @@ fn a_plan_beyond_the_address_space_limit_is_refused() {
     Folder::with("addresses", graph).run_after("ulimit -v 1500000", "graph.yaml").expect(
         2,
         "",
-        "address space: `ulimit -v`",
+        "address space with `ulimit -v`",
     );
 }
