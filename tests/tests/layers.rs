@@ -304,11 +304,11 @@ fn declared_ports_of_subgraphs_are_checked() {
     let plan =
         |spec: &str| Spec::from_text(&text.replace("SPEC", spec), "g.yaml").and_then(|s| Plan::new(s, &registry));
     assert!(plan("u64").is_ok() && plan("any").is_ok());
-    let problems = plan("f32[3]").expect_err("a counter is no f32");
+    let problems = plan("f32[3]").expect_err("a counter is not f32");
     assert_eq!(problems.0.len(), 1, "{problems}");
     let text = problems.to_string();
     assert!(
-        text.starts_with("g.yaml:8:27: error[E0156]") && text.contains("input `in` of `x` carries f32[3]"),
+        text.starts_with("g.yaml:8:27: error[E0156]") && text.contains("input `in` of `x` expects f32[3]"),
         "{text}"
     );
 }
@@ -389,7 +389,7 @@ fn expansion_of_a_small_file_is_limited() {
         "1, ".repeat(10_000),
         (0..1000).map(|i| format!("  n{i}: {{ kind: numbers }}\n")).collect::<String>()
     );
-    for (text, part) in [(parameter, "half a million"), (long, "exceeds 64 KiB"), (defaults, "half a million")] {
+    for (text, part) in [(parameter, "at most 500000"), (long, "at most 64 KiB"), (defaults, "at most 500000")] {
         let found = problems(&text, &Layers::default());
         assert!(found.iter().any(|f| f.contains(part)), "{part}: {}", found[0]);
     }
