@@ -120,7 +120,7 @@ fn translate(error: &serde_saphyr::Error) -> (String, &'static str) {
             let parts =
                 text.split_once(", did not find ").map(|(within, what)| (within.rsplit("while parsing ").next(), what));
             let text = match parts {
-                Some((Some(within), what)) => format!("{what} in {within}"),
+                Some((Some(within), what)) => format!("{} in {within}", what.replace("expected key", "expected a key")),
                 _ => text.to_string(),
             };
             let help = if text.contains("key in a block mapping") {
