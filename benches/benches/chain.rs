@@ -1,9 +1,10 @@
-//! Throughput and latency of the chain with every placement, and the raw baseline in the same run: medians over interleaved
-//! repetitions with their spread, telemetry on and off.
+//! Throughput and latency of the chain with every placement, and the raw baseline in the same run:
+//! medians over interleaved repetitions with their spread, telemetry on and off.
 //!
-//! `cargo bench -p limen-benches --bench chain [-- quick | long]`. `long` runs its latency rows for two minutes in total (one at 1 kHz), so
-//! that those at 10 kHz have a million messages. Figures are messages per second at the sink, and ns from just
-//! before the send to just after the receipt. The machine should be idle; disturbances show in the spread.
+//! `cargo bench -p limen-benches --bench chain [-- quick | long]`. `long` runs its latency rows for
+//! two minutes in total (one at 1 kHz), so that those at 10 kHz have a million messages. Figures
+//! are messages per second at the sink, and ns from just before the send to just after the receipt.
+//! The machine should be idle; disturbances show in the spread.
 
 use limen::policy::Telemetry;
 use limen_benches::{Chain, baseline, host, median};

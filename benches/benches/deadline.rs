@@ -1,5 +1,5 @@
-//! Messages that miss their deadline behind a model that batches by deadline, in real time:
-//! `cargo bench -p limen-benches --bench deadline [-- long]`. A call takes a quarter of the deadline.
+//! Messages that miss their deadline behind a model that batches by deadline, in real time: `cargo
+//! bench -p limen-benches --bench deadline [-- long]`. A call takes a quarter of the deadline.
 
 use limen::policy::OnMiss;
 use limen::{Drain, Options, Plan, Registry, Report, Spec};
@@ -28,8 +28,9 @@ fn run(rate: u64, core: usize, on_miss: OnMiss, seconds: f64) -> Report {
     report
 }
 
-/// How late the host wakes a thread that sleeps for the length of a call: median, 99th and 99.9th percentile and maximum of 2,000
-/// samples, in milliseconds. Misses beyond this are due to the engine.
+/// How late the host wakes a thread that sleeps for the length of a call: median, 99th and 99.9th
+/// percentile and maximum of 2,000 samples, in milliseconds. Misses beyond this are due to the
+/// engine.
 fn lateness() -> [f64; 4] {
     let asked = Duration::from_millis(CALL_MS);
     let mut late: Vec<Duration> = (0..2000)

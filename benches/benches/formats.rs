@@ -1,6 +1,7 @@
 //! What `decode`, `map` and `encode` cost for a message of 64 bytes, beside nodes that pass it on:
-//! `cargo bench -p limen-benches --bench formats [-- long | ROW]`. One core, as fast as possible; rows take turns, and the median of all rounds counts.
-//! The nodes' own cost is what they add to a chain of the same source and sink.
+//! `cargo bench -p limen-benches --bench formats [-- long | ROW]`. One core, as fast as possible;
+//! rows take turns, and the median of all rounds counts. The nodes' own cost is what they add to a
+//! chain of the same source and sink.
 
 use limen::message::{DType, PortSpec, TensorMut};
 use limen::node::{Building, Connected, Emit, Next, Node, NodeError, PlanErrors, Planning, Ports, Room, Source};

@@ -1,5 +1,5 @@
-//! The cost of one hop from one node to the next, within a core and to another core, by payload, and of a bare rtrb ring in the
-//! same run.
+//! The cost of one hop from one node to the next, within a core and to another core, by payload,
+//! and of a bare rtrb ring in the same run.
 //!
 //! `cargo bench -p limen-benches --bench hop [-- quick]`.
 

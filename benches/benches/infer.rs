@@ -1,5 +1,6 @@
-//! The time that the engine adds to a call of a backend, and a whole vision graph compared with the same work written by hand with
-//! the same libraries: `cargo bench -p limen-benches --bench infer [-- long]`, from the root of the workspace.
+//! The time that the engine adds to a call of a backend, and a whole vision graph compared with the
+//! same work written by hand with the same libraries: `cargo bench -p limen-benches --bench infer
+//! [-- long]`, from the root of the workspace.
 
 use hdrhistogram::Histogram;
 use limen::backend::{Backend, BackendError, BatchMut, BatchRef, Capabilities, Prepared, Session, Signature};
@@ -87,7 +88,8 @@ impl Infer for TimedKind {
     }
 }
 
-/// A tensor of ones at a fixed rate, stamped when it is sent, so that late wakeups of the machine do not count.
+/// A tensor of ones at a fixed rate, stamped when it is sent, so that late wakeups of the machine
+/// do not count.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 struct OnesConfig {
     shape: Vec<usize>,

@@ -1,10 +1,12 @@
-//! How fast `record` writes, beside bare sequential writes of as many bytes:
-//! `cargo bench -p limen-benches --bench record [-- FOLDER] [BYTES]`. Files go to a new folder in FOLDER, by default the system's for temporary
-//! files, and are removed. Rows take turns, and the median of all rounds counts.
+//! How fast `record` writes, beside bare sequential writes of as many bytes: `cargo bench -p
+//! limen-benches --bench record [-- FOLDER] [BYTES]`. Files go to a new folder in FOLDER, by
+//! default the system's for temporary files, and are removed. Rows take turns, and the median of
+//! all rounds counts.
 //!
-//! There are two bare writes. `bare` reads its bytes from memory of the size that the messages lie in, which is more than a core's cache
-//! for long messages: that is a bare write of the same bytes. `block` writes one block of 1 MiB again and again, which stays in the cache:
-//! no program whose bytes come from elsewhere is as fast.
+//! There are two bare writes. `bare` reads its bytes from memory of the size that the messages lie
+//! in, which is more than a core's cache for long messages: that is a bare write of the same bytes.
+//! `block` writes one block of 1 MiB again and again, which stays in the cache: no program whose
+//! bytes come from elsewhere is as fast.
 
 #![allow(clippy::disallowed_methods, reason = "the files of a bench are its own")]
 
@@ -19,7 +21,8 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Bytes of the file of a round, about: as many in every row, as the kernel slows down who has more unwritten bytes than it likes.
+/// Bytes of the file of a round, about: as many in every row, as the kernel slows down who has more
+/// unwritten bytes than it likes.
 const ROUND: u64 = 256 << 20;
 /// What a recording has besides the bytes of a message, about.
 const BESIDES: usize = 80;
@@ -72,7 +75,8 @@ fn messages(bytes: usize) -> u64 {
     ROUND / (bytes + BESIDES) as u64
 }
 
-/// Records messages of a size, to the disk if `synced`; returns the bytes of the file and the seconds.
+/// Records messages of a size, to the disk if `synced`; returns the bytes of the file and the
+/// seconds.
 fn record(folder: &Path, bytes: usize, synced: bool) -> (u64, f64) {
     let count = messages(bytes);
     let text = format!(
@@ -102,8 +106,9 @@ fn record(folder: &Path, bytes: usize, synced: bool) -> (u64, f64) {
     (size, seconds)
 }
 
-/// Writes and removes a file of a round's length. A hypervisor takes pages back that are free for seconds, and the first write to each of
-/// them then costs ten times as much: no row is to be the one that gets them.
+/// Writes and removes a file of a round's length. A hypervisor takes pages back that are free for
+/// seconds, and the first write to each of them then costs ten times as much: no row is to be the
+/// one that gets them.
 fn touch_pages(folder: &Path) {
     let path = folder.join("touched");
     let block = vec![7; BLOCK];
@@ -121,7 +126,8 @@ fn remove(path: &Path) {
     fs::remove_file(path).expect("the file can be removed");
 }
 
-/// Writes bytes as fast as possible from memory of some size, to the disk if `synced`; returns the seconds.
+/// Writes bytes as fast as possible from memory of some size, to the disk if `synced`; returns the
+/// seconds.
 fn bare(folder: &Path, bytes: u64, memory: usize, synced: bool) -> f64 {
     let memory = vec![7; memory.next_multiple_of(BLOCK)];
     let path = folder.join("bare");

@@ -21,7 +21,8 @@ impl Pass for Same {
     }
 }
 
-/// Measures the messages per second through `k` pass-through nodes, each a dynamic call, on one thread.
+/// Measures the messages per second through `k` pass-through nodes, each a dynamic call, on one
+/// thread.
 pub fn calls(k: usize, seconds: f64) -> f64 {
     let mut nodes: Vec<Box<dyn Pass>> = (0..k + 2).map(|_| Box::new(Same(0)) as Box<dyn Pass>).collect();
     let begin = Instant::now();
@@ -39,7 +40,8 @@ pub fn calls(k: usize, seconds: f64) -> f64 {
     n as f64 / begin.elapsed().as_secs_f64()
 }
 
-/// Measures the messages per second over one bare rtrb ring between two pinned threads, in chunks of 64.
+/// Measures the messages per second over one bare rtrb ring between two pinned threads, in chunks
+/// of 64.
 ///
 /// # Panics
 /// When a thread cannot be pinned: the figure would mean nothing.
@@ -79,7 +81,8 @@ pub fn ring<T: Copy + Send + Default + 'static>(seconds: f64) -> f64 {
     rate
 }
 
-/// Measures one-way times in ns of single messages between two spinning threads: half of the round trip.
+/// Measures one-way times in ns of single messages between two spinning threads: half of the round
+/// trip.
 ///
 /// # Panics
 /// When a thread cannot be pinned.

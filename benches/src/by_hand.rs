@@ -1,5 +1,6 @@
-//! The work of `graphs/classify` written by hand: draw a frame, resize it, normalize it, run the model, find the five best classes. One
-//! loop that uses the same libraries as the nodes of the graph.
+//! The work of `graphs/classify` written by hand: draw a frame, resize it, normalize it, run the
+//! model, find the five best classes. One loop that uses the same libraries as the nodes of the
+//! graph.
 
 use limen::backend::{Backend, BatchMut, BatchRef, Prepared, Session};
 use limen::message::DType;

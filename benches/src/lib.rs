@@ -1,7 +1,8 @@
 //! The chain that every engine in the comparison runs: a source, K pass-through nodes, a sink.
 //!
-//! The source stamps and numbers each message, the nodes pass it on untouched, the sink reads the stamp. Graphs are written as
-//! YAML and planned, wired and started like a user's. A scheduler call that the system refuses ends the benchmark (`strict`).
+//! The source stamps and numbers each message, the nodes pass it on untouched, the sink reads the
+//! stamp. Graphs are written as YAML and planned, wired and started like a user's. A scheduler call
+//! that the system refuses ends the benchmark (`strict`).
 
 #![forbid(unsafe_code)]
 
@@ -48,7 +49,8 @@ impl BenchConfig {
 /// When the next message of a paced source is due.
 #[derive(Debug)]
 struct Pace {
-    /// Whole nanoseconds from one message to the next, as the other engines' sources count; 0 for as fast as possible.
+    /// Whole nanoseconds from one message to the next, as the other engines' sources count; 0 for
+    /// as fast as possible.
     period: u64,
     begin: Time,
 }
@@ -398,7 +400,8 @@ impl Chain {
     /// Plans, runs and measures the chain.
     ///
     /// # Panics
-    /// When the graph or a scheduler call is refused, or a message is lost: such figures would mean nothing.
+    /// When the graph or a scheduler call is refused, or a message is lost: such figures would mean
+    /// nothing.
     pub fn run(&self) -> Figures {
         let spec = Spec::from_text(&self.yaml(), "chain.yaml").unwrap_or_else(|e| panic!("{e}"));
         let options = Options { telemetry: Some(self.telemetry), ..Options::default() };

@@ -1,4 +1,5 @@
-//! The foundation of the engine: problems with places, quantities, policies, YAML trees. Imports nothing from the other folders.
+//! The foundation of the engine: problems with places, quantities, policies, YAML trees. Imports
+//! nothing from the other folders.
 
 pub(crate) mod deprecation;
 pub(crate) mod document;

@@ -1,12 +1,13 @@
 //! Edges: the only module that names the ring crates.
 //!
-//! Inside a worker an edge is a list that is handed over whole ([`local`]). Between workers it is a ring: rtrb if the
-//! producer blocks, drops the newest or fails; crossbeam's `ArrayQueue` if the oldest is evicted (a plain SPSC ring
-//! cannot do that), with capacity one for `latest`. Every form has the same ends, [`Tx`] and [`Rx`], and the same
-//! counters, and passes the same tests.
+//! Inside a worker an edge is a list that is handed over whole ([`local`]). Between workers it is a
+//! ring: rtrb if the producer blocks, drops the newest or fails; crossbeam's `ArrayQueue` if the
+//! oldest is evicted (a plain SPSC ring cannot do that), with capacity one for `latest`. Every form
+//! has the same ends, [`Tx`] and [`Rx`], and the same counters, and passes the same tests.
 //!
-//! Guarantees: order is kept; a message is moved, shared, or counted as lost with a [`Reason`]; `sent = received + lost
-//! + left`, where *left* is found by emptying the edge after both ends have stopped.
+//! Guarantees: order is kept; a message is moved, shared, or counted as lost with a [`Reason`];
+//! `sent = received + lost + left`, where *left* is found by emptying the edge after both ends have
+//! stopped.
 
 mod admission;
 mod local;
@@ -36,7 +37,8 @@ use std::any::Any;
 /// Most messages a stage takes in one turn.
 pub(crate) const BURST: usize = 64;
 
-/// Why a message was lost. The engine's list is complete ([`Reason::ALL`]); later versions may add reasons.
+/// Why a message was lost. The engine's list is complete ([`Reason::ALL`]); later versions may add
+/// reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 #[allow(missing_docs)]
@@ -107,8 +109,8 @@ impl EdgeShared {
         self.state.load(Ordering::Acquire) != OPEN
     }
 
-    /// Whether more messages can arrive. Tests closed before empty, so that messages sent before closing are never
-    /// missed.
+    /// Whether more messages can arrive. Tests closed before empty, so that messages sent before
+    /// closing are never missed.
     #[inline]
     pub(crate) fn state(&self, is_empty: impl FnOnce() -> bool) -> EdgeState {
         let state = self.state.load(Ordering::Acquire);
@@ -121,11 +123,12 @@ impl EdgeShared {
         }
     }
 
-    /// Registers the producer as waiting for room. True if it was not registered before; it must then check once more
-    /// before it sleeps.
+    /// Registers the producer as waiting for room. True if it was not registered before; it must
+    /// then check once more before it sleeps.
     fn request_room(&self) -> bool {
         let is_new = !self.producer_waits.swap(true, Ordering::Relaxed);
-        // Pairs with the fence of `made_room`: either the consumer sees the flag, or the next check sees the room.
+        // Pairs with the fence of `made_room`: either the consumer sees the flag, or the next check
+        // sees the room.
         fence(Ordering::SeqCst);
         is_new
     }
@@ -135,8 +138,8 @@ impl EdgeShared {
         self.producer_waits.store(false, Ordering::Relaxed);
     }
 
-    /// Wakes the producer if it is waiting for room. A producer that sleeps for another reason is left asleep, because
-    /// a wakeup costs the consumer more than its messages.
+    /// Wakes the producer if it is waiting for room. A producer that sleeps for another reason is
+    /// left asleep, because a wakeup costs the consumer more than its messages.
     #[inline]
     fn made_room(&self, producer: &Bell) {
         fence(Ordering::SeqCst);
@@ -176,7 +179,8 @@ pub(crate) struct Params {
     pub(crate) capacity: usize,
     /// Messages that one call of the producer may send; it is not called while there is less room.
     pub(crate) emits: usize,
-    /// Capacity of a local edge's swapped buffers: the edge's capacity, or one burst if that is more.
+    /// Capacity of a local edge's swapped buffers: the edge's capacity, or one burst if that is
+    /// more.
     pub(crate) buffer: usize,
     pub(crate) shared: Arc<EdgeShared>,
     pub(crate) producer_bell: Arc<Bell>,
@@ -228,7 +232,8 @@ pub(crate) fn rx<T: Payload>(end: Box<dyn Any>) -> Rx<T> {
     }
 }
 
-/// A message in an evicting queue: its stamps travel with it, because its neighbours may be evicted.
+/// A message in an evicting queue: its stamps travel with it, because its neighbours may be
+/// evicted.
 pub(crate) struct Stamped<T: Payload> {
     message: Message<T>,
     run: Run,
@@ -281,8 +286,8 @@ fn crossing<T: Payload>(params: &Params) -> (CrossTx<T>, CrossRx<T>) {
         (CrossTxKind::Evict(queue.clone()), CrossRxKind::Evict(queue))
     } else {
         let (items_tx, items_rx) = rtrb::RingBuffer::new(params.capacity);
-        // A run has at least one message, and the consumer takes the run before it frees the message's slot: where
-        // a message has a slot, its run has one too.
+        // A run has at least one message, and the consumer takes the run before it frees the
+        // message's slot: where a message has a slot, its run has one too.
         let (runs_tx, runs_rx) = rtrb::RingBuffer::new(params.capacity);
         (CrossTxKind::Ring(items_tx, runs_tx), CrossRxKind::Ring(items_rx, runs_rx))
     };
@@ -294,8 +299,8 @@ mod loom_tests {
     use super::*;
     use crate::host::sync::{AtomicU32, thread};
 
-    /// The ring itself is rtrb's, tested there; here it is a number of messages, published with Release as rtrb does.
-    /// A consumer that sees the edge finished has seen every message.
+    /// The ring itself is rtrb's, tested there; here it is a number of messages, published with
+    /// Release as rtrb does. A consumer that sees the edge finished has seen every message.
     #[test]
     fn loom_closed_then_empty_misses_nothing() {
         loom::model(|| {
@@ -321,9 +326,10 @@ mod loom_tests {
         });
     }
 
-    /// A producer sleeps while its edge of capacity one is full, and the consumer's node fails on the first message.
-    /// The consumer becomes a drain, which frees the slot, rings, and counts what it takes as lost. The producer always
-    /// continues, the drain always ends, and the counts add up.
+    /// A producer sleeps while its edge of capacity one is full, and the consumer's node fails on
+    /// the first message. The consumer becomes a drain, which frees the slot, rings, and counts
+    /// what it takes as lost. The producer always continues, the drain always ends, and the counts
+    /// add up.
     #[test]
     fn loom_a_dead_consumer_releases_a_waiting_producer() {
         loom::model(|| {

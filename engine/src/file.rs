@@ -1,4 +1,5 @@
-//! What a graph file says: the flat tree after all layers, and its structure. Graphs built by a program take the same way.
+//! What a graph file says: the flat tree after all layers, and its structure. Graphs built by a
+//! program take the same way.
 
 pub(crate) mod builder;
 pub(crate) mod layers;

@@ -1,11 +1,13 @@
 //! Handles: how a program exchanges messages with the graph it runs.
 //!
-//! An [`Inlet`] sends messages into the graph, an [`Outlet`] receives them, a [`Tap`] observes them. Each is one end of
-//! an edge whose other end belongs to a stage, so the guarantees inside the graph hold here too. Handles are taken from
-//! [`Wired`](crate::Wired), before the start; each is used by one thread at a time and may move between threads.
+//! An [`Inlet`] sends messages into the graph, an [`Outlet`] receives them, a [`Tap`] observes
+//! them. Each is one end of an edge whose other end belongs to a stage, so the guarantees inside
+//! the graph hold here too. Handles are taken from [`Wired`](crate::Wired), before the start; each
+//! is used by one thread at a time and may move between threads.
 //!
-//! The program's end is behind a lock, which no worker ever takes: the report takes it, so that nothing is sent or
-//! received while it counts what is left. A handle outlives its graph, and then reports the end of the stream.
+//! The program's end is behind a lock, which no worker ever takes: the report takes it, so that
+//! nothing is sent or received while it counts what is left. A handle outlives its graph, and then
+//! reports the end of the stream.
 
 mod inlet;
 mod outlet;
@@ -27,7 +29,8 @@ use crate::message::payload::Payload;
 use crate::message::tensor::Tensor;
 use std::any::TypeId;
 
-/// Sleeps on a handle's bell unless there is something to do; false if it must not sleep on this thread.
+/// Sleeps on a handle's bell unless there is something to do; false if it must not sleep on this
+/// thread.
 fn sleep_unless(run: &RunShared, bell: &Bell, until: Time, mut is_due: impl FnMut() -> bool) -> bool {
     // A thread that drives the graph itself would wait for itself.
     if run.is_turned_here() {

@@ -1,8 +1,9 @@
-//! The ledger of one worker: histograms without atomics, and a log that keeps histogram updates off the per-message
-//! path.
+//! The ledger of one worker: histograms without atomics, and a log that keeps histogram updates off
+//! the per-message path.
 //!
-//! A stage records a duration and a number of messages in a log of fixed size, which is folded into the histograms
-//! after publishing or when the worker is idle. Timestamps travel with runs of messages ([`Run`]), not with messages.
+//! A stage records a duration and a number of messages in a log of fixed size, which is folded into
+//! the histograms after publishing or when the worker is idle. Timestamps travel with runs of
+//! messages ([`Run`]), not with messages.
 
 mod buckets;
 mod copying;
@@ -21,8 +22,8 @@ pub(crate) use sampler::Sampler;
 
 /// Messages published together: when, and how much of their latency is accounted for.
 ///
-/// `accounted` is a clock of its own: it starts at the first publication and is advanced by every recorded term. At the
-/// sink, its distance from the real clock is the residual.
+/// `accounted` is a clock of its own: it starts at the first publication and is advanced by every
+/// recorded term. At the sink, its distance from the real clock is the residual.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Run {
     /// When they were published; 0 if the run is not recorded.
@@ -86,7 +87,8 @@ pub enum Term {
     Skew,
     /// Passing messages to a device, on the host. Part of the call's [`Term::Compute`].
     Upload,
-    /// What a call takes on a device, by its clock. The host sees it in the compute time of what waits for it.
+    /// What a call takes on a device, by its clock. The host sees it in the compute time of what
+    /// waits for it.
     Kernel,
     /// Copying messages from a device, by its clock. Part of the call's [`Term::Compute`].
     Download,
@@ -102,7 +104,8 @@ impl Term {
 /// The measurements of one term.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// Nanoseconds; of [`Term::Batch`], messages. What was sampled counts for as many as it stands for.
+    /// Nanoseconds; of [`Term::Batch`], messages. What was sampled counts for as many as it stands
+    /// for.
     pub histogram: Counts,
     /// How many of its counts were measured; the others are estimated by sampling.
     pub samples: u64,
@@ -114,8 +117,8 @@ impl Recorded {
         self.histogram.quantile(q).filter(|_| self.has_samples_beyond(q))
     }
 
-    /// Returns the values at ascending quantiles, until fewer than ten samples lie beyond one. All take as long as one call of
-    /// [`Recorded::quantile`].
+    /// Returns the values at ascending quantiles, until fewer than ten samples lie beyond one. All
+    /// take as long as one call of [`Recorded::quantile`].
     pub fn quantiles(&self, ascending: impl IntoIterator<Item = f64>) -> impl Iterator<Item = u64> {
         self.histogram.quantiles(ascending.into_iter().take_while(|q| self.has_samples_beyond(*q)))
     }

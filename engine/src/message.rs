@@ -1,4 +1,5 @@
-//! Messages: headers and payloads, pooled tensors in host memory and on devices, and the origins of the sources upstream of a message.
+//! Messages: headers and payloads, pooled tensors in host memory and on devices, and the origins of
+//! the sources upstream of a message.
 
 pub(crate) mod device;
 pub(crate) mod label;

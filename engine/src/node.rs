@@ -133,7 +133,8 @@ pub enum Reset {
 }
 
 mod engine_only {
-    /// An argument of the methods that only the engine's handles implement: no other crate can name its type.
+    /// An argument of the methods that only the engine's handles implement: no other crate can name
+    /// its type.
     #[derive(Clone, Copy, Debug)]
     pub struct EngineOnly;
 }
@@ -286,11 +287,13 @@ pub trait Source: Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
-    /// It can take the next message. [`Sink::progress`] is called again after that message, when one of its
-    /// [`Descriptors`] is ready, and at this time of the run's clock at the latest; [`Time::NEVER`] for no time limit.
+    /// It can take the next message. [`Sink::progress`] is called again after that message, when
+    /// one of its [`Descriptors`] is ready, and at this time of the run's clock at the latest;
+    /// [`Time::NEVER`] for no time limit.
     Takes(Time),
-    /// It cannot take a message until earlier output is written; messages wait on its edges. [`Sink::progress`] is
-    /// called again when one of its descriptors is ready, and at this time of the run's clock at the latest.
+    /// It cannot take a message until earlier output is written; messages wait on its edges.
+    /// [`Sink::progress`] is called again when one of its descriptors is ready, and at this time of
+    /// the run's clock at the latest.
     WhenReady(Time),
 }
 
@@ -387,10 +390,12 @@ pub trait Transform: Node {
     /// The payloads of its outputs.
     type Out: Outputs;
 
-    /// Processes one message (or one set, with several inputs) and emits at most the declared bound.
+    /// Processes one message (or one set, with several inputs) and emits at most the declared
+    /// bound.
     ///
     /// # Errors
-    /// The inputs count as failed and nothing of the call is published; `on_error` decides what follows.
+    /// The inputs count as failed and nothing of the call is published; `on_error` decides what
+    /// follows.
     fn apply(&mut self, input: Taken<Self::In>, out: &mut Emit<Self::Out>) -> Result<(), NodeError>;
 
     /// Processes messages that were published together, one call for each. By default, each is
@@ -527,8 +532,8 @@ pub trait Transform: Node {
 pub trait Sink: Node {
     /// The payload of its input, or a tuple, or [`Many`].
     type In: Inputs;
-    /// Whether it waits for [`Descriptors`]: to write, to connect, to accept. Then [`Sink::progress`] decides when it
-    /// takes messages, and it takes them one at a time.
+    /// Whether it waits for [`Descriptors`]: to write, to connect, to accept. Then
+    /// [`Sink::progress`] decides when it takes messages, and it takes them one at a time.
     const WAITS: bool = false;
 
     /// Consumes one message, or one set of messages with several inputs.
@@ -558,10 +563,11 @@ pub trait Sink: Node {
         self.flush()
     }
 
-    /// Writes as much as possible without blocking, and returns whether the next message can be taken. Called only if
-    /// [`Sink::WAITS`]: before the first message, after each message, when one of its [`Descriptors`] is ready, at the
-    /// time it returned last, and after [`Sink::finish`] until it returns [`Progress::Takes`], which ends the node. A
-    /// sink that gives up waiting for a peer counts the lost messages itself.
+    /// Writes as much as possible without blocking, and returns whether the next message can be
+    /// taken. Called only if [`Sink::WAITS`]: before the first message, after each message, when
+    /// one of its [`Descriptors`] is ready, at the time it returned last, and after
+    /// [`Sink::finish`] until it returns [`Progress::Takes`], which ends the node. A sink that
+    /// gives up waiting for a peer counts the lost messages itself.
     ///
     /// # Errors
     /// The node fails.

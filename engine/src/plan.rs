@@ -1,7 +1,8 @@
-//! What a graph means: kinds resolved, ports typed, shapes inferred, nodes placed on cores, pools sized, memory bounded.
+//! What a graph means: kinds resolved, ports typed, shapes inferred, nodes placed on cores, pools
+//! sized, memory bounded.
 //!
-//! Planning opens no device and starts no thread. It continues after a problem as far as possible and reports every problem
-//! it found. `place` assigns nodes to cores.
+//! Planning opens no device and starts no thread. It continues after a problem as far as possible
+//! and reports every problem it found. `place` assigns nodes to cores.
 
 mod check;
 mod connection;
@@ -76,7 +77,8 @@ pub struct Options {
     pub warmup: Option<Duration>,
     /// What the ledger records.
     pub telemetry: Option<Telemetry>,
-    /// Whether the run writes what its workers do when, to be read by [`Running::spans`](crate::Running::spans).
+    /// Whether the run writes what its workers do when, to be read by
+    /// [`Running::spans`](crate::Running::spans).
     pub spans: bool,
     /// Whether a request that the system refuses (pinning, real time, locked memory) ends the run.
     pub strict: Option<bool>,
@@ -147,7 +149,8 @@ pub struct NodePlan {
     pub why: Placement,
     /// Output ports.
     pub outputs: Vec<OutputPlan>,
-    /// Why planning inserted it, if the graph does not name it: a copy between host memory and a device.
+    /// Why planning inserted it, if the graph does not name it: a copy between host memory and a
+    /// device.
     pub inserted: Option<String>,
     /// Remarks of the node, shown in plans.
     pub notes: Vec<String>,
@@ -175,7 +178,8 @@ pub struct NodePlan {
     pub(crate) worker_host: Option<WorkerHost>,
     /// The parameters of its stage.
     pub(crate) stage: StagePlan,
-    /// Sources that reach it but whose origins are no longer tracked, each with the node where tracking ends.
+    /// Sources that reach it but whose origins are no longer tracked, each with the node where
+    /// tracking ends.
     pub(crate) untracked: HashMap<u16, usize>,
 }
 
@@ -235,7 +239,8 @@ impl EdgePlan {
         self.policy.when_full
     }
 
-    /// Returns whether the graph file sets the capacity; otherwise it follows from the size of a message and the threads of both nodes.
+    /// Returns whether the graph file sets the capacity; otherwise it follows from the size of a
+    /// message and the threads of both nodes.
     pub fn is_capacity_written(&self) -> bool {
         self.policy.capacity.is_some()
     }
@@ -253,8 +258,8 @@ pub struct PathPlan {
     pub deadline: Option<u64>,
     /// What happens to a message that misses it.
     pub on_miss: OnMiss,
-    /// The node behind which the origin of the source's messages is no longer tracked: the path is not measured, and its
-    /// deadline not judged.
+    /// The node behind which the origin of the source's messages is no longer tracked: the path is
+    /// not measured, and its deadline not judged.
     pub untracked_behind: Option<String>,
 }
 
@@ -270,13 +275,16 @@ pub struct PlannedMemory {
     pub nodes: usize,
     /// Latency histograms of nodes, edges and paths.
     pub histograms: usize,
-    /// Copies of histograms for queries while the graph runs: for each worker the latest and the one before.
+    /// Copies of histograms for queries while the graph runs: for each worker the latest and the
+    /// one before.
     pub windows: usize,
     /// The queue of events, what is remembered of slow messages, and the pages of spans.
     pub events: usize,
-    /// Tensor pools on devices; not part of the total, which is of host memory. The limit holds for each of the two.
+    /// Tensor pools on devices; not part of the total, which is of host memory. The limit holds for
+    /// each of the two.
     pub devices: usize,
-    /// The program's [files in memory](crate::Spec::with_file) that the run may read, without those that are part of the program.
+    /// The program's [files in memory](crate::Spec::with_file) that the run may read, without those
+    /// that are part of the program.
     pub files: usize,
     /// The limit, `run.max_memory`.
     pub limit: usize,
@@ -302,7 +310,8 @@ impl NodePlan {
         self.stage.policy.on_error
     }
 
-    /// Returns the least time that a message waits in the node by its own declaration, as in `delay`.
+    /// Returns the least time that a message waits in the node by its own declaration, as in
+    /// `delay`.
     pub fn waits(&self) -> Duration {
         Duration::from_nanos(self.planned.as_ref().map_or(0, |planned| planned.ports().waits))
     }
@@ -312,7 +321,8 @@ impl NodePlan {
         &self.stage.policy
     }
 
-    /// Returns whether messages taken together in a call can have different origin times. Those of one sequence of one source cannot.
+    /// Returns whether messages taken together in a call can have different origin times. Those of
+    /// one sequence of one source cannot.
     pub(crate) fn has_skew(&self) -> bool {
         let takes_together = self.in_edges.len() > 1 && !self.merges();
         takes_together && (self.stage.rule.policy != JoinPolicy::Zip || self.stage.sources.len() > 1)
@@ -342,7 +352,8 @@ impl Plan {
     /// Reads a graph file, applies its layers, and plans it.
     ///
     /// # Errors
-    /// Every problem: what could be read of the file is planned to find further ones, unless they only follow from what could not be.
+    /// Every problem: what could be read of the file is planned to find further ones, unless they
+    /// only follow from what could not be.
     pub fn from_file(
         path: impl AsRef<Path>,
         layers: &Layers,
@@ -364,7 +375,8 @@ impl Plan {
     /// Every problem of the graph.
     pub fn with_options(spec: Spec, registry: &Registry, options: &Options) -> Result<Plan, Problems> {
         let mut spec = spec;
-        // The tree of ten thousand nodes takes some megabytes, and planning needs memory of its own.
+        // The tree of ten thousand nodes takes some megabytes, and planning needs memory of its
+        // own.
         spec.forget_tree();
         // Another plan of the same graph may read other files, and find other leftovers.
         spec.folders.read = spec.folders.read.detached();
@@ -409,8 +421,8 @@ impl Plan {
         &self.notes
     }
 
-    /// Returns whether the graph file asks its program to serve the run to monitors (`run: { monitor: true }`). The engine itself serves
-    /// nothing.
+    /// Returns whether the graph file asks its program to serve the run to monitors
+    /// (`run: { monitor: true }`). The engine itself serves nothing.
     pub fn monitor(&self) -> bool {
         self.monitor
     }
@@ -420,8 +432,8 @@ impl Plan {
         self.memory
     }
 
-    /// Returns the path under which the graph reads a file (one of its own files, an input or a model), whatever name `path` uses for it.
-    /// A program should not overwrite such a file.
+    /// Returns the path under which the graph reads a file (one of its own files, an input or a
+    /// model), whatever name `path` uses for it. A program should not overwrite such a file.
     pub fn reads(&self, path: &Path) -> Option<PathBuf> {
         self.folders.read.find(path)
     }
@@ -431,7 +443,8 @@ impl Plan {
         self.folders.read.find_open(file)
     }
 
-    /// Returns the files the graph's nodes write, as paths without links, each with the name of its node.
+    /// Returns the files the graph's nodes write, as paths without links, each with the name of its
+    /// node.
     pub fn writes(&self) -> impl Iterator<Item = (&str, &Path)> {
         let claims = self.nodes.iter().filter_map(|node| Some((node, &node.planned.as_ref()?.ports().claims)));
         claims.flat_map(|(node, claims)| {

@@ -1,4 +1,5 @@
-//! Ports: how messages get into a node's calls ([`intake`]) and out of them ([`emit`], [`output`]), one by one or in bursts.
+//! Ports: how messages get into a node's calls ([`intake`]) and out of them ([`emit`], [`output`]),
+//! one by one or in bursts.
 
 pub(crate) mod burst;
 pub(crate) mod emit;
@@ -16,17 +17,20 @@ use std::any::TypeId;
 /// The input of one call: a message, a tuple of messages, or a [`MessageSet`].
 pub type Taken<I> = <I as SealedInputs>::Taken;
 
-/// The inputs of a node: a payload, a tuple of payloads, [`Many`], [`OneOf`](intake::OneOf), or `TensorMut`. Sealed: the engine has an intake for each.
+/// The inputs of a node: a payload, a tuple of payloads, [`Many`], [`OneOf`](intake::OneOf), or
+/// `TensorMut`. Sealed: the engine has an intake for each.
 pub trait Inputs: SealedInputs {}
 
 impl<I: SealedInputs> Inputs for I {}
 
-/// Any number of inputs or outputs of one payload, named by the graph file or by the node while planning.
+/// Any number of inputs or outputs of one payload, named by the graph file or by the node while
+/// planning.
 #[derive(Debug)]
 pub struct Many<T>(std::marker::PhantomData<T>);
 
-/// The messages of one sequence, one for each input of a [`Many`], in the order of [`Ports`](crate::node::Ports). An
-/// `ArrayVec`, stored inline in its queue, so no set is allocated. Use it as a slice, or iterate.
+/// The messages of one sequence, one for each input of a [`Many`], in the order of
+/// [`Ports`](crate::node::Ports). An `ArrayVec`, stored inline in its queue, so no set is
+/// allocated. Use it as a slice, or iterate.
 pub type MessageSet<T> = ArrayVec<Message<T>, MAX_PORTS>;
 
 /// A payload's type, compared while planning.

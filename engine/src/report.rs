@@ -89,7 +89,8 @@ pub struct Report {
     pub histograms: Vec<HistogramReport>,
     /// The paths that have a deadline, in the order of the graph.
     pub deadlines: Vec<DeadlineReport>,
-    /// Why the slowest messages of each path were slow. Paths with fewer than 20 recorded messages are left out.
+    /// Why the slowest messages of each path were slow. Paths with fewer than 20 recorded messages
+    /// are left out.
     pub tails: Vec<TailReport>,
     /// The first failures, with their messages.
     pub failures: Vec<FailureReport>,
@@ -118,7 +119,8 @@ pub struct NodeReport {
     pub done: u64,
     /// Calls that failed.
     pub failed: u64,
-    /// Calls without a result because the call that wrote an input on a device has failed; among its losses as `device_lost`.
+    /// Calls without a result because the call that wrote an input on a device has failed; among
+    /// its losses as `device_lost`.
     #[serde(skip)]
     pub lost: u64,
     /// Messages still in a batch at the end.
@@ -218,11 +220,14 @@ pub struct DeadlineReport {
     pub on_miss: OnMiss,
     /// Messages of the source judged at the sink.
     pub judged: u64,
-    /// Those whose call at the sink ended after the deadline. Messages dropped on the way are counted as lost, reason `expired`.
+    /// Those whose call at the sink ended after the deadline. Messages dropped on the way are
+    /// counted as lost, reason `expired`.
     pub missed: u64,
-    /// Whether nothing had arrived for 3 s at the end of the run, or three times as long as usual, although the source had not ended.
+    /// Whether nothing had arrived for 3 s at the end of the run, or three times as long as usual,
+    /// although the source had not ended.
     pub silent: bool,
-    /// The node behind which the origin of the source's messages is no longer tracked; if set, none is judged.
+    /// The node behind which the origin of the source's messages is no longer tracked; if set, none
+    /// is judged.
     pub untracked_behind: Option<String>,
 }
 
@@ -253,14 +258,16 @@ pub struct TailReport {
     pub from: String,
     /// Name of the sink, where the path ends.
     pub to: String,
-    /// The quantile beyond which messages are explained: 0.999, or that of the ten slowest if fewer than 10,000 were recorded.
+    /// The quantile beyond which messages are explained: 0.999, or that of the ten slowest if fewer
+    /// than 10,000 were recorded.
     pub quantile: f64,
     /// The end-to-end latency at that quantile.
     #[serde(rename = "limit_ns", serialize_with = "nanos")]
     pub limit: Duration,
     /// Messages beyond it; as those of the histogram, estimated if bursts were sampled.
     pub beyond: u64,
-    /// How many of them were recorded and explained; the others came too many at once, or before their latency was known to be unusual.
+    /// How many of them were recorded and explained; the others came too many at once, or before
+    /// their latency was known to be unusual.
     pub judged: u64,
     /// The causes, the one that cost most time first.
     pub causes: Vec<TailCauseReport>,
@@ -349,8 +356,9 @@ impl std::fmt::Display for FailureReport {
 }
 
 impl Report {
-    /// The report of a graph in which nothing has happened, for tests of how a program treats reports. The reports of nodes, edges,
-    /// deadlines, workers and failures have `Default`; those of handles come only from a run.
+    /// The report of a graph in which nothing has happened, for tests of how a program treats
+    /// reports. The reports of nodes, edges, deadlines, workers and failures have `Default`; those
+    /// of handles come only from a run.
     pub fn empty(graph: impl Into<String>, started: SystemTime) -> Self {
         Report {
             graph: graph.into(),
@@ -372,8 +380,9 @@ impl Report {
         }
     }
 
-    /// Returns whether calls failed, nodes lost messages, a join lost messages of an edge with `block`, a node was abandoned, or a path with
-    /// a deadline was silent at the end. Losses by a stop (`stopped`) do not count.
+    /// Returns whether calls failed, nodes lost messages, a join lost messages of an edge with
+    /// `block`, a node was abandoned, or a path with a deadline was silent at the end. Losses by a
+    /// stop (`stopped`) do not count.
     pub fn is_degraded(&self) -> bool {
         let loses = |node: &NodeReport| node.metrics.losses().any(|(reason, _)| reason != Reason::Stopped.name());
         let unmatched = |edge: &EdgeReport| {
@@ -387,15 +396,16 @@ impl Report {
             || self.deadlines.iter().any(|path| path.silent)
     }
 
-    /// Returns the messages lost on edges, between graph and program, and by nodes. Messages that only a tap missed do not count.
+    /// Returns the messages lost on edges, between graph and program, and by nodes. Messages that
+    /// only a tap missed do not count.
     pub fn lost_total(&self) -> u64 {
         let handles = self.handles.iter().filter(|h| h.kind != HandleKind::Tap).map(HandleReport::lost_total);
         let nodes = self.nodes.iter().map(NodeReport::lost_total);
         self.edges.iter().map(EdgeReport::lost_total).chain(handles).chain(nodes).sum()
     }
 
-    /// Returns the parts of [`Report::lost_total`] by reason: of edges and handles, and of nodes. Reasons by which a node could lose
-    /// messages, but did not, have the value 0.
+    /// Returns the parts of [`Report::lost_total`] by reason: of edges and handles, and of nodes.
+    /// Reasons by which a node could lose messages, but did not, have the value 0.
     pub fn losses(&self) -> BTreeMap<&str, u64> {
         let mut losses = BTreeMap::new();
         let mut add = |reason, n: u64| *losses.entry(reason).or_default() += n;
@@ -486,8 +496,8 @@ impl Report {
         self.of_paths(Term::EndToEnd)
     }
 
-    /// Returns ages at a sink of messages that a sampling join reused, as (source, sink, recorded values). Their latency is that of the
-    /// message that first contained them.
+    /// Returns ages at a sink of messages that a sampling join reused, as (source, sink, recorded
+    /// values). Their latency is that of the message that first contained them.
     pub fn ages(&self) -> impl Iterator<Item = (&str, &str, &Recorded)> {
         self.of_paths(Term::Age)
     }

@@ -1,4 +1,5 @@
-//! A graph at run time, seen from outside: wiring, turning by threads or by the caller, watching and stopping.
+//! A graph at run time, seen from outside: wiring, turning by threads or by the caller, watching
+//! and stopping.
 
 pub(crate) mod driven;
 pub(crate) mod error;

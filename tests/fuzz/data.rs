@@ -1,4 +1,5 @@
-//! Damaged files of every format and every framing: a node reads them or fails, and never panics. H3, S7, N1.
+//! Damaged files of every format and every framing: a node reads them or fails, and never panics.
+//! H3, S7, N1.
 
 use limen::Folders;
 use limen::files::{InputFile, Target};

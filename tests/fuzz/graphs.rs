@@ -160,7 +160,8 @@ fn mutate(rng: &mut fastrand::Rng, text: &str, other: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns whether a text is planned. The messages of a refused one must contain no control characters.
+/// Returns whether a text is planned. The messages of a refused one must contain no control
+/// characters.
 fn check(text: &str, folder: &Path, layers: &Layers) -> Result<bool, String> {
     let wrong = |problems: limen::Problems| {
         if problems.is_empty() {

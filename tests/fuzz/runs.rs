@@ -32,7 +32,8 @@ fn random_graphs_on_threads_account_for_every_message() {
     });
 }
 
-/// Draws a graph with a feedback loop through random edges, at most one of which may lose messages. Half of the loops empty themselves.
+/// Draws a graph with a feedback loop through random edges, at most one of which may lose messages.
+/// Half of the loops empty themselves.
 fn draw_loop(seed: u64) -> (String, bool) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let (count, length, empties) = (rng.u64(1..100), rng.usize(1..4), rng.bool());

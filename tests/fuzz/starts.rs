@@ -1,4 +1,5 @@
-//! Random graphs that do not start, because what reads one of their outputs cannot be built: the error names it, and nothing hangs. K2.
+//! Random graphs that do not start, because what reads one of their outputs cannot be built: the
+//! error names it, and nothing hangs. K2.
 
 use limen::node::{Building, Connected, Node, NodeError, PlanErrors, Planning, Ports, Sink};
 use limen::{Clock, Message, Plan, RunError, SimulatedClock, Spec, Tensor, Time};

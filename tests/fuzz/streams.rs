@@ -1,5 +1,6 @@
-//! Byte streams from untrusted peers: messages that are truncated, too long, empty or not text, in pieces of any size, over real
-//! sockets, terminals and pipes. Whole messages come out as they were sent, and each of the others is counted.
+//! Byte streams from untrusted peers: messages that are truncated, too long, empty or not text, in
+//! pieces of any size, over real sockets, terminals and pipes. Whole messages come out as they were
+//! sent, and each of the others is counted.
 
 use limen::{Drain, Plan, Report, Running, Spec, Tensor};
 use limen_tests::fuzz::{attack, damage, pick};
@@ -101,7 +102,8 @@ fn expected(framing: &str, max: usize, bytes: &[u8], then: Then) -> Expected {
     found
 }
 
-/// Undoes Consistent Overhead Byte Stuffing, as the paper describes it; `None` if a code leads beyond the end.
+/// Undoes Consistent Overhead Byte Stuffing, as the paper describes it; `None` if a code leads
+/// beyond the end.
 fn of_cobs(part: &[u8]) -> Option<Vec<u8>> {
     let (mut message, mut rest) = (Vec::new(), part);
     while let Some((code, behind)) = rest.split_first() {
@@ -213,7 +215,8 @@ fn start(folder: &Path, nodes: &str) -> Result<Running, String> {
     plan(folder, nodes)?.wire().and_then(limen::Wired::start).map_err(|error| error.to_string())
 }
 
-/// Starts a graph that listens on a free port. Another process may take the port in between, so this retries.
+/// Starts a graph that listens on a free port. Another process may take the port in between, so
+/// this retries.
 fn listening(folder: &Path, port: impl Fn() -> u16, nodes: impl Fn(u16) -> String) -> Result<(Running, u16), String> {
     let mut found = Err(String::new());
     for _ in 0..5 {
@@ -281,8 +284,8 @@ enum Ending {
     Reset,
 }
 
-/// A loopback address that is unique to this process. On `127.0.0.1` another process that keeps retrying a port could be taken for the
-/// node.
+/// A loopback address that is unique to this process. On `127.0.0.1` another process that keeps
+/// retrying a port could be taken for the node.
 fn own_address() -> Ipv4Addr {
     let [low, high, ..] = std::process::id().to_le_bytes();
     Ipv4Addr::new(127, 1 + high % 250, low, 1)
@@ -492,7 +495,8 @@ fn serial(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
             } else {
                 came.len() >= found.messages.len()
             };
-            // All that is expected, whatever else comes: what the kernel still has on its way between the two ends is readable at neither.
+            // All that is expected, whatever else comes: what the kernel still has on its way
+            // between the two ends is readable at neither.
             if writer.is_finished() && !is_readable(&near) && is_all {
                 // Hangs up.
                 drop(writer.join());
@@ -527,8 +531,8 @@ fn serial(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
             Err("the messages before the wrong length differ from those sent".into())
         };
     }
-    // When a device hangs up, its last bytes may be lost: a truncated message, or the end of a line that is too long, which is then
-    // partial.
+    // When a device hangs up, its last bytes may be lost: a truncated message, or the end of a line
+    // that is too long, which is then partial.
     let (partial, too_large) =
         (figure(&report, "partial"), figure(&report, "too_large") + figure(&report, "malformed"));
     let wrong = found.too_large + found.malformed;

@@ -1,7 +1,7 @@
 //! What a case costs in CPU time and memory, and whether that grows with its size.
 //!
-//! A test runs one case and prints its cost. Another one starts it in a process of its own for each size, so that an abort fails one case,
-//! and so that no other test counts.
+//! A test runs one case and prints its cost. Another one starts it in a process of its own for each
+//! size, so that an abort fails one case, and so that no other test counts.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -29,7 +29,8 @@ impl Cost {
         Cost { memory: peak.unwrap(), ..Cost::of(UsageWho::RUSAGE_SELF) }
     }
 
-    /// The cost of the processes that this one has started and waited for: of the one that needed most memory.
+    /// The cost of the processes that this one has started and waited for: of the one that needed
+    /// most memory.
     pub fn of_children() -> Cost {
         Cost::of(UsageWho::RUSAGE_CHILDREN)
     }
@@ -68,8 +69,8 @@ fn cost(test: &str, case: &str) -> Result<Cost, String> {
     })
 }
 
-/// Checks that a large case costs no more than `limit` allows by the cost of the small one, in one of three tries: other load disturbs
-/// caches. `test` prints the cost of its [`case`].
+/// Checks that a large case costs no more than `limit` allows by the cost of the small one, in one
+/// of three tries: other load disturbs caches. `test` prints the cost of its [`case`].
 ///
 /// # Errors
 /// The costs of the last try, or how the process ended.

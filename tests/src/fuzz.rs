@@ -1,7 +1,8 @@
-//! The harness of all attacks: cases from seeds, limits on the time and the memory of each, and functions that damage bytes.
+//! The harness of all attacks: cases from seeds, limits on the time and the memory of each, and
+//! functions that damage bytes.
 //!
-//! `LIMEN_FUZZ=1000` runs a thousand times as many cases, `LIMEN_FUZZ_FIRST=7` begins with another seed (`.ci/fuzz` sets both).
-//! A failure names its seed.
+//! `LIMEN_FUZZ=1000` runs a thousand times as many cases, `LIMEN_FUZZ_FIRST=7` begins with another
+//! seed (`.ci/fuzz` sets both). A failure names its seed.
 
 pub mod files;
 pub mod models;
@@ -66,7 +67,8 @@ impl Memory {
     fn begin(self) -> u64 {
         match self {
             Memory::Here => {
-                // Resets the kernel's peak; if that fails, the figure is the peak of the whole process.
+                // Resets the kernel's peak; if that fails, the figure is the peak of the whole
+                // process.
                 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
                 let _ = std::fs::write("/proc/self/clear_refs", "5");
                 status("VmRSS:")
@@ -106,8 +108,8 @@ fn status(name: &str) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// Starts a watchdog that ends the process when a case hangs, with its name and seed. The channel takes the begin (`Some`) and the end
-/// (`None`) of each case.
+/// Starts a watchdog that ends the process when a case hangs, with its name and seed. The channel
+/// takes the begin (`Some`) and the end (`None`) of each case.
 fn watch(name: &str) -> Sender<Option<u64>> {
     let (tell, told) = channel();
     let name = name.to_string();
@@ -123,7 +125,8 @@ fn watch(name: &str) -> Sender<Option<u64>> {
                     Ok(next) => next,
                     Err(RecvTimeoutError::Disconnected) => return,
                     Err(RecvTimeoutError::Timeout) => {
-                        // Not by `eprintln!`: the test harness captures that, and loses it when the process exits.
+                        // Not by `eprintln!`: the test harness captures that, and loses it when the
+                        // process exits.
                         let _ = writeln!(std::io::stderr(), "{name}: seed {seed} hangs: no end after {HUNG:?}");
                         std::process::exit(101);
                     }
@@ -134,8 +137,8 @@ fn watch(name: &str) -> Sender<Option<u64>> {
     tell
 }
 
-/// Runs a case for every seed. A case returns whether its input was accepted. It fails if it returns an error, panics, takes longer
-/// than 20 s and as much CPU time, or more than 1 GiB.
+/// Runs a case for every seed. A case returns whether its input was accepted. It fails if it
+/// returns an error, panics, takes longer than 20 s and as much CPU time, or more than 1 GiB.
 ///
 /// # Panics
 /// When a case fails, with the seeds of all failures.
@@ -155,7 +158,8 @@ fn watched(name: &str, cases: u64, memory: Memory, mut case: impl FnMut(u64) -> 
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
         let usual = std::panic::take_hook();
-        // Hides panics of node code, which are part of the test, but not those of the suites' own asserts.
+        // Hides panics of node code, which are part of the test, but not those of the suites' own
+        // asserts.
         std::panic::set_hook(Box::new(move |info| {
             if info.location().is_some_and(|place| place.file().contains("fuzz")) {
                 usual(info);
@@ -220,7 +224,8 @@ pub fn damage(rng: &mut fastrand::Rng, bytes: &mut Vec<u8>) {
     if rng.bool() { overwrite(rng, bytes) } else { rearrange(rng, bytes) }
 }
 
-/// Overwrites some bytes. The others stay where headers say that they are, so a reader gets further.
+/// Overwrites some bytes. The others stay where headers say that they are, so a reader gets
+/// further.
 fn overwrite(rng: &mut fastrand::Rng, bytes: &mut [u8]) {
     for _ in 0..=rng.usize(..4) {
         let Some(last) = bytes.len().checked_sub(1) else { return };

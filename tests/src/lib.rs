@@ -1,4 +1,5 @@
-//! For tests of whole graphs: kinds of nodes, ways to run a graph given as text, and files that graphs read.
+//! For tests of whole graphs: kinds of nodes, ways to run a graph given as text, and files that
+//! graphs read.
 
 #![forbid(unsafe_code)]
 
@@ -98,8 +99,8 @@ pub fn udp_port() -> u16 {
     port(|port| UdpSocket::bind(("127.0.0.1", port)).is_ok())
 }
 
-/// Returns a port that no test of this process has had. The kernel gives ports from 32768 on to sockets that ask for any, and soon gives
-/// a closed one's again.
+/// Returns a port that no test of this process has had. The kernel gives ports from 32768 on to
+/// sockets that ask for any, and soon gives a closed one's again.
 fn port(is_free: impl Fn(u16) -> bool) -> u16 {
     const PORTS: std::ops::Range<u32> = 10_000..32_768;
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -120,7 +121,8 @@ pub fn lost(report: &Report, reason: Reason) -> u64 {
     all.filter(|(found, _)| *found == reason).map(|(_, n)| n).sum()
 }
 
-/// Returns a command that starts a program in a folder, without input and without `LIMEN_*` variables.
+/// Returns a command that starts a program in a folder, without input and without `LIMEN_*`
+/// variables.
 pub fn command(program: &str, folder: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(folder).stdin(Stdio::null());

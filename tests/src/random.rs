@@ -1,4 +1,5 @@
-//! Random graphs, with nodes, edges, policies and faults drawn from one seed, and the properties that every run must have.
+//! Random graphs, with nodes, edges, policies and faults drawn from one seed, and the properties
+//! that every run must have.
 
 use crate::registry;
 use limen::policy::WhenFull;
@@ -138,7 +139,8 @@ fn connection(rng: &mut fastrand::Rng, outputs: &[Output], upstream: &mut Upstre
     format!("{{ from: {}, when_full: {when_full}{capacity}{marks}{age}{signs} }}", output.name)
 }
 
-/// Draws a graph. The same seed draws the same graph. With `has_patience` every join has a `patience`.
+/// Draws a graph. The same seed draws the same graph. With `has_patience` every join has a
+/// `patience`.
 pub fn draw(seed: u64, has_patience: bool) -> Drawn {
     let mut rng = fastrand::Rng::with_seed(seed);
     let rng = &mut rng;
@@ -263,7 +265,8 @@ pub fn draw(seed: u64, has_patience: bool) -> Drawn {
     Drawn { yaml, counts, unordered }
 }
 
-/// Draws a graph that can be planned. If it is refused because a join could wait for ever, draws it again with patience.
+/// Draws a graph that can be planned. If it is refused because a join could wait for ever, draws it
+/// again with patience.
 fn planned(seed: u64) -> (Drawn, Plan) {
     let plan = |drawn: &Drawn| Spec::from_text(&drawn.yaml, "drawn.yaml").and_then(|spec| Plan::new(spec, &registry()));
     let mut drawn = draw(seed, false);

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-/// Returns whether a file holds this text. With `LIMEN_BLESS=1` the text is written to the file first; read it before you commit it.
+/// Returns whether a file holds this text. With `LIMEN_BLESS=1` the text is written to the file
+/// first; read it before you commit it.
 ///
 /// # Panics
 /// When the file cannot be written.

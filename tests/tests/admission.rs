@@ -1,4 +1,5 @@
-//! Edges with admission control: watermarks, byte limits, classes, lanes. Simulated, within a core and across cores.
+//! Edges with admission control: watermarks, byte limits, classes, lanes. Simulated, within a core
+//! and across cores.
 
 use limen::Report;
 use limen::report::Reason;
@@ -26,7 +27,8 @@ fn overloaded(source: &str, edge: &str, check: impl Fn(&Report, &str)) {
 #[test]
 fn a_soft_watermark_rejects_messages_that_a_hard_one_would_accept() {
     for (class, may_be_lost) in [("normal", true), ("urgent", false), ("background", true)] {
-        // The soft watermark is at two messages; the rest of the edge holds all messages of an urgent source.
+        // The soft watermark is at two messages; the rest of the edge holds all messages of an
+        // urgent source.
         overloaded(
             &format!(", qos: {class}"),
             "capacity: 1000, soft_capacity: 2, when_full: drop_newest",
@@ -94,7 +96,8 @@ fn urgent_messages_have_a_lane_of_their_own() {
     for report in [&with, &without] {
         assert_eq!((report.bugs.len(), report.metric("count"), report.metric("lost")), (0, Some(320.0), Some(0.0)));
     }
-    // Other messages fall behind by milliseconds; an urgent one waits for the running call and the turns in between.
+    // Other messages fall behind by milliseconds; an urgent one waits for the running call and the
+    // turns in between.
     assert!(worst(&with, "alarm") < 60_000, "{} ns", worst(&with, "alarm"));
     assert!(worst(&without, "alarm") > 200_000, "{} ns", worst(&without, "alarm"));
 }

@@ -1,6 +1,8 @@
-//! The engine allocates nothing after the start, and leaks nothing after the end: every allocation of the process is counted.
+//! The engine allocates nothing after the start, and leaks nothing after the end: every allocation
+//! of the process is counted.
 //!
-//! A separate test binary, because it replaces the allocator. One test runs at a time, because all of them count.
+//! A separate test binary, because it replaces the allocator. One test runs at a time, because all
+//! of them count.
 
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
@@ -45,8 +47,8 @@ impl Drop for Alone {
     }
 }
 
-/// Whether allocations of this thread belong to the engine or to the running test. Those of the harness, which reports one test while
-/// the next one runs, do not count.
+/// Whether allocations of this thread belong to the engine or to the running test. Those of the
+/// harness, which reports one test while the next one runs, do not count.
 fn is_counted() -> bool {
     let mut name = [0u8; 16];
     // SAFETY: a name has at most 16 bytes with its terminator.
@@ -245,7 +247,8 @@ fn held() -> (usize, i64, i64) {
     (files, pages, LIVE.load(Ordering::Relaxed))
 }
 
-/// Repeats a cycle until memory has settled, and up to `times` cycles: they leave no open file and no memory behind.
+/// Repeats a cycle until memory has settled, and up to `times` cycles: they leave no open file and
+/// no memory behind.
 fn leave_nothing_behind(settled: u64, times: u64, mut cycle: impl FnMut(u64)) {
     (0..settled).for_each(&mut cycle);
     let before = held();
@@ -266,7 +269,8 @@ fn stopped(driven: Driven) -> Report {
 
 /// Promise (memory): A thousand runs in one process leak no memory, threads or descriptors.
 ///
-/// A graph leaks nothing, whether it ended by itself, was stopped, dropped, driven, never started, or could not be built.
+/// A graph leaks nothing, whether it ended by itself, was stopped, dropped, driven, never started,
+/// or could not be built.
 #[test]
 fn a_thousand_runs_leave_nothing_behind() {
     let _alone = alone();

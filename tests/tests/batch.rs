@@ -1,4 +1,5 @@
-//! Batches close when they are full, when their oldest message must go, and when the stream ends; no message is left out.
+//! Batches close when they are full, when their oldest message must go, and when the stream ends;
+//! no message is left out.
 
 use limen::Report;
 use limen::report::Outcome;
@@ -72,8 +73,8 @@ fn a_batch_closes_when_its_oldest_message_must_go() {
     assert_eq!((figure(&report, "count"), figure(&unknown, "count")), (3000.0, 3000.0));
 }
 
-/// Numbers through a model, with a simulated clock that advances between turns as on a real machine: a sleeping worker wakes up late,
-/// after turns of others.
+/// Numbers through a model, with a simulated clock that advances between turns as on a real
+/// machine: a sleeping worker wakes up late, after turns of others.
 fn with_late_wakeups(period_us: u64, delay: &str, path: &str, seed: u64) -> Report {
     let graph = format!(
         "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 2000, period_ns: {} }} }}\n  \

@@ -1,5 +1,5 @@
-//! A node that is given a burst, or room for one: whatever it does with it, every message is a call of its own, done or failed, and keeps its
-//! place.
+//! A node that is given a burst, or room for one: whatever it does with it, every message is a call
+//! of its own, done or failed, and keeps its place.
 
 use limen::message::TensorMut;
 use limen::message::{DType, PortSpec};
@@ -107,7 +107,8 @@ impl Transform for Handler {
     }
 }
 
-/// `numbers -> pass -> burst -> collect`; where it is heavy, its edges cross workers. `more` is another consumer of its output.
+/// `numbers -> pass -> burst -> collect`; where it is heavy, its edges cross workers. `more` is
+/// another consumer of its output.
 fn plan(how: &str, heavy: bool, more: &str) -> Plan {
     let graph = format!(
         "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: {COUNT} }} }}\n  p: {{ kind: pass, from: a }}\n  \
@@ -119,7 +120,8 @@ fn plan(how: &str, heavy: bool, more: &str) -> Plan {
     Plan::new(spec, &registry).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-/// On threads, where slow calls are made one by one, and simulated, where none is slow and there are always bursts.
+/// On threads, where slow calls are made one by one, and simulated, where none is slow and there
+/// are always bursts.
 fn reports(plan: impl Fn() -> Plan) -> [Report; 2] {
     let report = limen_tests::finished(plan().wire().expect("wires").start().expect("starts"));
     let simulation = plan().wire().expect("wires").simulate(7).expect("builds");

@@ -1,6 +1,8 @@
-//! The cost of checking a graph or a model is linear in its size, for every list that either may have.
+//! The cost of checking a graph or a model is linear in its size, for every list that either may
+//! have.
 //!
-//! Each case is a text with one long list, at one size and at four times that size, which a separate process reads. `LIMEN_GROWTH=4194304` tests the maximum size of graphs.
+//! Each case is a text with one long list, at one size and at four times that size, which a
+//! separate process reads. `LIMEN_GROWTH=4194304` tests the maximum size of graphs.
 
 use limen::Plan;
 use limen_infer::onnx::Artifact;

@@ -8,7 +8,8 @@ use limen_tests::{plan, registry, run, turn};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// `a` sends a number every 10 µs, `b` takes 25 µs for each, so each arrives 15 µs later than the one before.
+/// `a` sends a number every 10 µs, `b` takes 25 µs for each, so each arrives 15 µs later than the
+/// one before.
 fn falling_behind(edge: &str, keys: &str, rest: &str) -> Report {
     let report = turn(
         &format!(
@@ -54,8 +55,8 @@ fn messages_that_cannot_be_in_time_are_dropped_before_processing() {
     let (arrived, early) = (count(&report), lost(&report, "b/in", Reason::Expired));
     let late = lost(&report, "c/in", Reason::Expired);
     assert_eq!(arrived + early + late, 3000);
-    // There is time for two messages of five. Once the remaining processing time is known, those are processed and the others are
-    // dropped.
+    // There is time for two messages of five. Once the remaining processing time is known, those
+    // are processed and the others are dropped.
     assert!(arrived > 700 && late < 200, "{arrived} arrived, {early} dropped early, {late} late");
     assert!(report.deadlines[0].missed < 200, "{} missed", report.deadlines[0].missed);
     assert!(report.exit_code() == 0 && !report.is_degraded());

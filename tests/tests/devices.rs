@@ -1,4 +1,5 @@
-//! Messages in the memory of a device: a mock that does its work late, in an order drawn from a seed, and fails or is lost as configured.
+//! Messages in the memory of a device: a mock that does its work late, in an order drawn from a
+//! seed, and fails or is lost as configured.
 
 use limen::message::Header;
 use limen::report::Outcome;
@@ -66,7 +67,8 @@ fn a_chain_gives_the_right_numbers_in_every_order_and_waits_once() {
         let (report, device) = turn(&chain(n, ""), seed, MockFaults::default());
         assert_eq!(figure(&report, "c.sum_in"), (n * (n - 1) / 2 + n * 123) as f64, "seed {seed}");
         assert_eq!((figure(&report, "c.count"), figure(&report, "c.disorder")), (n as f64, 0.0), "seed {seed}");
-        // The host waits for what it reads, and for nothing else; each message is written once, read once, and computed three times.
+        // The host waits for what it reads, and for nothing else; each message is written once,
+        // read once, and computed three times.
         assert_eq!(figure(&report, "z_to_host.host_waits"), n as f64);
         let waits = report.nodes.iter().filter_map(|node| report.metric(&format!("{}.host_waits", node.name)));
         assert_eq!(waits.count(), 1);
@@ -114,7 +116,8 @@ fn a_node_alone_copies_within_its_calls() {
     }
 }
 
-/// The policy of a connection holds where its messages are in host memory, and consumers with the same one share a copy.
+/// The policy of a connection holds where its messages are in host memory, and consumers with the
+/// same one share a copy.
 #[test]
 fn policies_are_kept_and_copies_shared() {
     let text = "  a: { kind: numbers, config: { count: 50 } }\n  \
@@ -147,7 +150,8 @@ fn policies_are_kept_and_copies_shared() {
     }
 }
 
-/// A failed call fails alone: what depends on it is lost, once, and everything before and after is right.
+/// A failed call fails alone: what depends on it is lost, once, and everything before and after is
+/// right.
 #[test]
 fn a_failed_call_loses_what_depends_on_it() {
     let n = 30;
@@ -160,7 +164,8 @@ fn a_failed_call_loses_what_depends_on_it() {
         assert_eq!(report.failed_calls, failed, "seed {seed}: {:?}", report.failures);
         let count = figure(&report, "c.count") as u64;
         assert_eq!(count + failed, n, "seed {seed}: what failed is lost once, and nothing else is");
-        // Behind a failed call, its message is lost at the next node. It goes further only if that node's call began before.
+        // Behind a failed call, its message is lost at the next node. It goes further only if that
+        // node's call began before.
         assert_eq!(node("y").lost, node("x").failed);
         assert!(node("z").lost <= node("x").failed + node("y").failed && node("z_to_host").lost <= failed);
         assert_eq!(report.losses()["device_lost"], node("y").lost + node("z").lost + node("z_to_host").lost);
@@ -168,7 +173,8 @@ fn a_failed_call_loses_what_depends_on_it() {
     }
 }
 
-/// The device is lost at each step in turn. It is opened again; nothing of the lost generation is passed on.
+/// The device is lost at each step in turn. It is opened again; nothing of the lost generation is
+/// passed on.
 #[test]
 fn a_lost_device_is_rebuilt_and_the_laws_hold() {
     let n = 30;
@@ -178,7 +184,8 @@ fn a_lost_device_is_rebuilt_and_the_laws_hold() {
         assert_eq!(report.outcome, Outcome::Finished, "step {step}");
         let count = figure(&report, "c.count");
         assert!(count < n as f64 && count >= (n - 20) as f64, "step {step}: {count}");
-        // Every message is there whole or not at all, so that no sum is of memory that nothing wrote.
+        // Every message is there whole or not at all, so that no sum is of memory that nothing
+        // wrote.
         let sum = figure(&report, "c.sum_in");
         assert!(sum < (n * (n + 123)) as f64 && sum >= count * 123.0, "step {step}: {sum}");
         let lost = report.failures.iter().filter(|failure| failure.text.contains("the device was lost: mock")).count();

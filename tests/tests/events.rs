@@ -124,7 +124,8 @@ fn losses_above_the_threshold_are_events() {
     }
 }
 
-/// A path that misses its deadline is reported once a second. `path_stats` has the same counts as the report.
+/// A path that misses its deadline is reported once a second. `path_stats` has the same counts as
+/// the report.
 #[test]
 fn missed_deadlines_are_events() {
     for (deadline, misses) in [("2ms", true), ("1s", false)] {

@@ -1,4 +1,5 @@
-//! A run that does not begin leaves every file as it was, whatever kept it from beginning and whichever sinks were built before.
+//! A run that does not begin leaves every file as it was, whatever kept it from beginning and
+//! whichever sinks were built before.
 
 use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Sink, Transform};
 use limen::report::Outcome;
@@ -90,8 +91,8 @@ const SINKS: [(&str, &str, &str); 7] = [
     ("record", "path: out.mcap", "numbers"),
 ];
 
-/// A graph with every sink. `bad` is another node, which lies before the sink number `at` and after the others; `keys` are those of all
-/// nodes.
+/// A graph with every sink. `bad` is another node, which lies before the sink number `at` and after
+/// the others; `keys` are those of all nodes.
 fn graph(exists: &str, bad: &str, at: usize, keys: &str) -> String {
     // Only a build that hangs is given up, however busy the machine is.
     let run = if bad.contains("hang") { "run: { start: 100ms }\n" } else { "" };

@@ -1,4 +1,5 @@
-//! A node may fail in any way: the report names it, no other node hangs, and every lost message is counted.
+//! A node may fail in any way: the report names it, no other node hangs, and every lost message is
+//! counted.
 
 use limen::node::{Building, Connected, Emit, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform};
 use limen::report::{Outcome, Reason};
@@ -20,7 +21,8 @@ fn chain(fault: &str, keys: &str, count: &str) -> String {
     )
 }
 
-/// How messages reach the node: in bursts, or one at a time, which takes another code path in a worker.
+/// How messages reach the node: in bursts, or one at a time, which takes another code path in a
+/// worker.
 const EDGES: [&str; 2] = ["", "defaults: { input: { capacity: 1 } }\n"];
 
 /// Promise (failures): With `on_error: stop`, a failed call publishes nothing, the run drains, and
@@ -438,7 +440,8 @@ impl Transform for Greedy {
 
 /// Promise (files): A process that runs out of memory damages no file of an earlier run.
 ///
-/// The process may abort, but files of an earlier run stay whole. The test runs itself with a limited address space.
+/// The process may abort, but files of an earlier run stay whole. The test runs itself with a
+/// limited address space.
 #[test]
 fn running_out_of_memory_damages_no_file() {
     const FOLDER: &str = "LIMEN_TEST_FOLDER_WITHOUT_MEMORY";

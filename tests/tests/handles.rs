@@ -1,5 +1,5 @@
-//! Inlets, outlets and taps: messages of the program arrive, messages it does not take are counted, nothing hangs, nothing is lost
-//! uncounted, and taps do not slow the graph.
+//! Inlets, outlets and taps: messages of the program arrive, messages it does not take are counted,
+//! nothing hangs, nothing is lost uncounted, and taps do not slow the graph.
 
 use limen::message::Plain;
 use limen::report::{HandleKind, HandleReport, Reason};

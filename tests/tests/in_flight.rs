@@ -1,5 +1,5 @@
-//! Calls of a model in flight: results keep their order, a failed call fails alone, and the state of each stream is separate and
-//! survives a failed call.
+//! Calls of a model in flight: results keep their order, a failed call fails alone, and the state
+//! of each stream is separate and survives a failed call.
 
 use limen::Report;
 use limen::report::Outcome;
@@ -130,7 +130,8 @@ fn a_worker_runs_on_the_thread_that_a_model_asks_for() {
 /// Promise (batches): When a source restarts, the states of its streams restart.
 #[test]
 fn a_restarted_source_begins_a_new_stream() {
-    // It sends 0 to 3 and fails, three times. The outputs add up to 10 each time, and to 102 in all if the state is kept.
+    // It sends 0 to 3 and fails, three times. The outputs add up to 10 each time, and to 102 in all
+    // if the state is kept.
     for (on_end, total) in [("", 30.0), (", on_end: keep", 102.0)] {
         let report = turn(
             &format!(
@@ -236,7 +237,8 @@ fn calls_before_a_failed_one_complete() {
     assert_eq!((report.exit_code(), &report.bugs[..]), (0, &[][..]));
 }
 
-/// Between messages that are 10 ms apart, a model that is kept warm every 3 ms makes three calls of its own, which are no messages.
+/// Between messages that are 10 ms apart, a model that is kept warm every 3 ms makes three calls of
+/// its own, which are no messages.
 #[test]
 fn a_model_is_kept_warm_between_messages() {
     let text = |keep_warm: &str| {

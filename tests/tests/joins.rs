@@ -58,7 +58,8 @@ fn a_join_without_sets_tells_the_distance_of_the_nearest_partner() {
     }
 }
 
-/// Interpolation needs a message on each side: the farther one is told, and the nearest where there is none on the other side.
+/// Interpolation needs a message on each side: the farther one is told, and the nearest where there
+/// is none on the other side.
 #[test]
 fn an_interpolating_join_without_sets_tells_the_distance_of_the_farther_neighbour() {
     let stream = |from: u64, count: u64, period: u64| {
@@ -102,7 +103,8 @@ fn skew(report: &Report) -> u64 {
 /// Promise (joins): A join by time selects the nearest, oldest or newest partner, as `pick` says.
 #[test]
 fn by_time_pairs_the_nearest_oldest_or_newest_partner() {
-    // A fast sensor and a slow one: the shift of the fast one in us; pairs, maximum skew, and sum of the fast one's numbers.
+    // A fast sensor and a slow one: the shift of the fast one in us; pairs, maximum skew, and sum
+    // of the fast one's numbers.
     let slow = stream(40, 50_000, 0);
     let ends = |first: u64| (0..40).map(|n| (first + 50 * n) as f64).sum::<f64>();
     for (join, later, pairs, most, numbers) in [
@@ -131,7 +133,8 @@ fn by_time_pairs_the_nearest_oldest_or_newest_partner() {
 /// Promise (joins): A join by time waits for a nearer partner only while one can still arrive.
 #[test]
 fn by_time_waits_for_a_nearer_partner_only_while_one_can_come() {
-    // Two sensors of one rate, 4 ms apart: the join does not wait for a message that the period of its stream rules out.
+    // Two sensors of one rate, 4 ms apart: the join does not wait for a message that the period of
+    // its stream rules out.
     let report = joined(&stream(30, 33_000, 0), &stream(30, 33_000, 4_000), "policy: by_time, within: 10ms");
     let held = &report.histogram("c", Term::Wait).expect("recorded").histogram;
     // Until the period is known, the next message decides, 33 ms later.
@@ -167,7 +170,8 @@ fn the_anchor_sets_the_reference_time_for_three_inputs() {
 /// are lost.
 #[test]
 fn wait_sorts_messages_that_arrive_out_of_order() {
-    // Every message began 10 ms before it was sent; of `b` the second and third, and the sixth and seventh, are swapped.
+    // Every message began 10 ms before it was sent; of `b` the second and third, and the sixth and
+    // seventh, are swapped.
     let begun = |ms: [i64; 8]| {
         format!("count: 8, period_ns: 10000000, origins: [{}]", ms.map(|ms| (ms * 1_000_000).to_string()).join(", "))
     };
@@ -257,7 +261,8 @@ fn sample_takes_the_newest_of_each() {
 /// Promise (joins): `pick: interpolate` computes values for the time of the anchor.
 #[test]
 fn values_are_interpolated_at_the_time_of_the_anchor() {
-    // Reference times are at one and three quarters of every third interval of the fast input; a value is its own time in us.
+    // Reference times are at one and three quarters of every third interval of the fast input; a
+    // value is its own time in us.
     let fast: Vec<u64> = (0..200).map(|n| n * 1_000).collect();
     let moments: Vec<u64> = (0..60).flat_map(|n| [n * 3_000 + 250, n * 3_000 + 750, n * 3_000 + 1_000]).collect();
     let begun = |us: &[u64]| us.iter().map(|us| (us * 1_000).to_string()).collect::<Vec<_>>().join(", ");
@@ -276,14 +281,16 @@ fn values_are_interpolated_at_the_time_of_the_anchor() {
         let report = turn(&graph, 1);
         assert_eq!(report.bugs, Vec::<String>::new());
         let found = of_trail(&report, "z");
-        // No result further than `within` from either neighbour; a value exactly at the reference time is taken unchanged.
+        // No result further than `within` from either neighbour; a value exactly at the reference
+        // time is taken unchanged.
         let expected: Vec<u64> = moments.iter().copied().filter(|us| are_made || us % 1_000 == 0).collect();
         assert_eq!(found, expected[..found.len().min(expected.len())], "{within}");
         assert!(found.len() + 3 >= expected.len(), "{within}: {} of {}", found.len(), expected.len());
     }
 }
 
-/// A message from which a result was made has a partner, whether the node takes it or it was only the later one of the two.
+/// A message from which a result was made has a partner, whether the node takes it or it was only
+/// the later one of the two.
 #[test]
 fn a_message_used_by_an_interpolation_is_not_unmatched() {
     let stream = |us: &[u64]| {
@@ -458,7 +465,8 @@ fn windows_overlap_as_configured_and_the_last_is_sent() {
 /// Promise (joins): A source can have a clock offset.
 #[test]
 fn a_source_can_have_its_own_clock_offset() {
-    // The clock of `b` is a quarter of a second behind, and its messages have a latency of a millisecond.
+    // The clock of `b` is a quarter of a second behind, and its messages have a latency of a
+    // millisecond.
     let origins: Vec<String> = (0..20).map(|n| (n * 10_000_000 - 250_000_000i64).to_string()).collect();
     let sources = |clock: &str| {
         format!(
@@ -579,7 +587,8 @@ fn synchronize_sends_each_input_through_its_own_output() {
 #[test]
 fn writing_downstream_of_synchronize_is_invisible_elsewhere() {
     let sum = |from: u64| (from * 50 + 50 * 49 / 2) as f64;
-    // An unshared buffer is moved. It is copied if others hold it, upstream or downstream, or may get it again.
+    // An unshared buffer is moved. It is copied if others hold it, upstream or downstream, or may
+    // get it again.
     for (inputs, rest, copies, plain) in [
         ("x: a, y: b", "", false, &[][..]),
         ("x: a, y: b", "  d: { kind: collect, from: a }\n", true, &["d"]),
@@ -620,7 +629,8 @@ fn writing_downstream_of_synchronize_is_invisible_elsewhere() {
 /// Promise (joins): A node that writes in place downstream of an interpolating join does not change
 /// later results.
 ///
-/// The join keeps the messages it interpolates between, so a node that writes downstream gets a copy.
+/// The join keeps the messages it interpolates between, so a node that writes downstream gets a
+/// copy.
 #[test]
 fn writing_downstream_of_interpolation_does_not_change_later_results() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 50, period_ns: 1000 } }\n  \
@@ -697,7 +707,8 @@ fn a_join_before_a_model_is_reported_as_a_join() {
         let waited = report.histogram("c", Term::BatchWait).map(|recorded| recorded.histogram.max() / 100_000_000);
         assert_eq!(waited, has_batches.then_some(2), "{node}");
         let causes = || report.tails.iter().flat_map(|tail| &tail.causes).map(|cause| cause.cause);
-        // The wait for the partner is traced back to the source that sent it late; that for a batch is longer.
+        // The wait for the partner is traced back to the source that sent it late; that for a batch
+        // is longer.
         let is_expected = |cause| {
             if has_batches {
                 cause == TailCause::Batch

@@ -1,4 +1,5 @@
-//! Every stock kind in a graph that runs: what goes in, what comes out, and how a wrong graph is refused.
+//! Every stock kind in a graph that runs: what goes in, what comes out, and how a wrong graph is
+//! refused.
 
 #[path = "kinds/decoding.rs"]
 mod decoding;
@@ -145,7 +146,8 @@ fn a_vector_is_normalized_by_element() {
     check(&[], graph, expected);
 }
 
-/// A division by zero is a number of its type and is counted, as is one that a type has no room for.
+/// A division by zero is a number of its type and is counted, as is one that a type has no room
+/// for.
 #[test]
 fn formulas_without_a_finite_result_are_counted() {
     let folder = tempfile::tempdir().unwrap();
@@ -163,11 +165,13 @@ fn formulas_without_a_finite_result_are_counted() {
         "{\"seq\":0,\"q\":[2],\"n\":[0]}\n{\"seq\":1,\"q\":[null],\"n\":[255]}\n{\"seq\":2,\"q\":[-0.5],\"n\":[0]}";
     assert_eq!(text.trim_end(), expected);
     let metric = |name: &str| report.metric(&format!("m.{name}"));
-    // Messages are counted: one in which a formula gave no finite number, and one whose number the type has no room for.
+    // Messages are counted: one in which a formula gave no finite number, and one whose number the
+    // type has no room for.
     assert_eq!((metric("not_finite"), metric("clipped")), (Some(1.0), Some(1.0)));
 }
 
-/// A list in a formula has one number for each element of the last dim, also beyond the elements that are computed at a time.
+/// A list in a formula has one number for each element of the last dim, also beyond the elements
+/// that are computed at a time.
 #[test]
 fn a_formula_takes_a_list_for_the_elements_of_the_last_dim() {
     let graph = "
@@ -282,7 +286,8 @@ fn images_come_with_names_and_labels_and_a_bad_one_is_skipped() {
     assert_eq!(report.failed_calls, 1);
     assert!(report.failures[0].text.contains("b-8.png"), "{:?}", report.failures);
     let rows = fs::read_to_string(folder.path().join("out.txt")).unwrap();
-    // The failed call has a sequence number of its own, and so has the one that came before its time.
+    // The failed call has a sequence number of its own, and so has the one that came before its
+    // time.
     let rows: Vec<_> = rows.lines().map(|row| row.split_once(',').unwrap().1).collect();
     assert_eq!(rows, ["name,label,p_0,p_1", "a-7.png,7,1,2", "c_-9.png,9,3,4"]);
 }

@@ -1,4 +1,5 @@
-//! Layers of a graph: includes, profiles, overlays, settings, variables, defaults and subgraphs, and the errors of each.
+//! Layers of a graph: includes, profiles, overlays, settings, variables, defaults and subgraphs,
+//! and the errors of each.
 
 use limen::{Layers, Plan, Problems, Spec};
 use limen_tests::registry;
@@ -161,7 +162,8 @@ fn variables_are_values_and_never_structure() {
     }
 }
 
-/// The value of a variable may be text or a number: its place decides, and the flat form preserves that.
+/// The value of a variable may be text or a number: its place decides, and the flat form preserves
+/// that.
 #[test]
 fn the_flat_form_preserves_the_type_of_variables() {
     let text = r#"

@@ -11,7 +11,8 @@ fn run(graph: &str, telemetry: Telemetry) -> Report {
     finished(plan.wire().unwrap().start().unwrap())
 }
 
-/// A cheap source into a slow node on another core, so that most bursts of the source are not recorded.
+/// A cheap source into a slow node on another core, so that most bursts of the source are not
+/// recorded.
 const SLOW: &str = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 4000 } }\n  \
                     b: { kind: step, config: { work_ns: 3000, heavy: true }, from: a }\n  c: { kind: collect, from: b }\n";
 
@@ -58,7 +59,8 @@ fn the_terms_of_a_path_add_up_to_its_latency() {
     assert!(mean("d", Term::Queue) < path.histogram.mean());
 }
 
-/// The latency to a sink that skips messages is recorded once for each message that it has taken, and for no other.
+/// The latency to a sink that skips messages is recorded once for each message that it has taken,
+/// and for no other.
 #[test]
 fn a_path_counts_the_messages_its_sink_has_taken() {
     for (how, rest) in [("error", ""), ("panic", ""), ("error", ", heavy: true"), ("panic", ", heavy: true")] {

@@ -102,7 +102,8 @@ fn the_age_of_a_window_is_that_of_its_first_message() {
 /// Promise (time): If a message has several origins from one source, the oldest counts.
 #[test]
 fn the_oldest_of_several_messages_of_one_source_counts() {
-    // Every tenth number is joined with the first one of the 5 ms before it; the result has the header of the tenth.
+    // Every tenth number is joined with the first one of the 5 ms before it; the result has the
+    // header of the tenth.
     let report = ran(
         "version: 1\nrun: { telemetry: full }\nnodes:\n  a: { kind: numbers, config: { count: 200, period_ns: 1000000 } }\n  \
          d: { kind: decimate, config: { keep_every: 10 }, from: a }\n  \

@@ -1,4 +1,5 @@
-//! What goes wrong inside nodes and on paths is seen while the graph runs: in events and statistics, with the report's numbers.
+//! What goes wrong inside nodes and on paths is seen while the graph runs: in events and
+//! statistics, with the report's numbers.
 
 use limen::node::{
     Building, Connected, ConnectionStatus, DiscardCounter, Emit, IncidentCounter, LossCounter, Metrics, Node,
@@ -96,7 +97,8 @@ impl Transform for Lossy {
     }
 }
 
-/// A hundred numbers a second through a lossy node, on a simulated clock. Returns the events, and the run after `seconds`.
+/// A hundred numbers a second through a lossy node, on a simulated clock. Returns the events, and
+/// the run after `seconds`.
 fn drive(source: &str, lossy: &str, seconds: u64) -> (Vec<Event>, Driven) {
     let graph = format!(
         "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ {source} }} }}\n  b: {{ kind: lossy, from: a, {lossy} }}\n  \
@@ -269,7 +271,8 @@ fn the_end_of_losses_is_an_event_and_discards_are_statistics() {
     assert_eq!(report.node("b").unwrap().discarded_total(), 50);
 }
 
-/// Values that are missing cost no message. They are told when they begin, also after a second without any.
+/// Values that are missing cost no message. They are told when they begin, also after a second
+/// without any.
 #[test]
 fn missing_values_are_events_and_statistics() {
     for (missing, told) in

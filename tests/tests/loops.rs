@@ -1,4 +1,5 @@
-//! Graphs with feedback loops end: by themselves when the loop is empty, at the first request when messages go round it.
+//! Graphs with feedback loops end: by themselves when the loop is empty, at the first request when
+//! messages go round it.
 
 use limen::node::{Building, Connected, Emit, Node, NodeError, OneOf, Picked, PlanErrors, Planning, Ports, Transform};
 use limen::sim::Step;
@@ -102,7 +103,8 @@ fn a_run_ends_when_its_loops_are_empty() {
             assert_eq!(found, ("finished", 16, 0, 0), "{graph}");
         }
     }
-    // A loop within a loop goes round for ever: the run does not end by itself, and at a stop nothing is lost but what goes round.
+    // A loop within a loop goes round for ever: the run does not end by itself, and at a stop
+    // nothing is lost but what goes round.
     let report = simulated(&decaying(two, "h")).run_until(Time(50_000_000), || {});
     assert_eq!((report.bugs.len(), report.outcome.name(), report.exit_code()), (0, "stopped", 0));
     assert!(left(&report) > 0);
@@ -165,7 +167,8 @@ fn the_first_request_ends_what_goes_round_a_loop() {
     }
 }
 
-/// Loops within each other: `m0` to `m{levels - 1}`, each of which takes what the last of them sends.
+/// Loops within each other: `m0` to `m{levels - 1}`, each of which takes what the last of them
+/// sends.
 fn nested(levels: usize) -> String {
     let merge = |at: usize| {
         let from = if at == 0 { "s".into() } else { format!("m{}", at - 1) };

@@ -53,7 +53,8 @@ fn messages_discarded_on_purpose_are_not_lost() {
 /// Promise (losses): Messages that a sampling join does not use count as discarded.
 #[test]
 fn messages_that_sampling_does_not_use_are_discarded() {
-    // Each of four messages of the trigger takes the newest of twelve. A trigger without a partner is lost.
+    // Each of four messages of the trigger takes the newest of twelve. A trigger without a partner
+    // is lost.
     let (lost, discarded) =
         totals_of("  z: { kind: collect, inputs: { x: a, y: b }, join: { policy: sample, trigger: y } }\n");
     assert!(lost <= 1 && (7..=9).contains(&discarded), "{lost} lost, {discarded} discarded");

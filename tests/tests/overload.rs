@@ -183,7 +183,8 @@ fn a_slow_lossy_branch_does_not_slow_the_others() {
 /// Promise (joins): A join stops waiting for a lost partner after `patience` messages.
 #[test]
 fn a_join_gives_up_lost_partners() {
-    // One input loses most of its messages: unmatched ones are counted, and the join never waits for ever.
+    // One input loses most of its messages: unmatched ones are counted, and the join never waits
+    // for ever.
     let report = run("version: 1\nnodes:\n  a: { kind: numbers, config: { count: 2000 } }\n  \
          b: { kind: step, config: { work_ns: 3000, heavy: true }, from: { from: a, when_full: latest } }\n  \
          c: { kind: pair, join: { patience: 32 }, inputs: { a: b, b: { from: a, capacity: 64 } } }\n  \
@@ -255,7 +256,8 @@ fn default_capacities_cover_the_patience_of_a_join() {
     assert!(most <= 1 << 16 && is_short, "{most}");
 }
 
-/// A lossy edge into a slow model supersedes messages only between threads, so the planner separates the two.
+/// A lossy edge into a slow model supersedes messages only between threads, so the planner
+/// separates the two.
 #[test]
 fn a_camera_keeps_its_pace_beside_a_slow_model() {
     let graph = |edge: &str| {

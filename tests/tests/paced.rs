@@ -1,4 +1,5 @@
-//! A paced source whose messages go alone, one call a turn: whatever its calls do, the result is that of a source that is called in bursts.
+//! A paced source whose messages go alone, one call a turn: whatever its calls do, the result is
+//! that of a source that is called in bursts.
 
 use limen::message::{DType, PortSpec};
 use limen::node::{
@@ -95,8 +96,8 @@ impl Sink for Keeper {
     }
 }
 
-/// As [`Scripted`], with two outputs: `b` sends on both, `1` and `2` on one of them, `t` twice on the first, which is one too many, and `e`,
-/// `f`, `x` fail as there.
+/// As [`Scripted`], with two outputs: `b` sends on both, `1` and `2` on one of them, `t` twice on
+/// the first, which is one too many, and `e`, `f`, `x` fail as there.
 struct Scripted2(Scripted);
 
 impl Node for Scripted2 {
@@ -356,7 +357,8 @@ fn messages_alone_go_through_nodes_of_every_shape_as_bursts_do() {
     let scripts = ["bbbbbb", "b12b21b", "btb1t2", "ebfb1x2b", "xb", "tt2"];
     let policies = ["skip", "stop", "detach", "{ restart: { max: 2, backoff: 1ms } }"];
     let failing = [(0, 0), (2, 0), (0, 3), (1, 2)];
-    // The first output has two consumers, so that one that writes its input in place gets copies, or the second output has one, too.
+    // The first output has two consumers, so that one that writes its input in place gets copies,
+    // or the second output has one, too.
     let others = [
         "",
         "  d: { kind: keeper, from: a/first, core: 0 }\n",
@@ -392,7 +394,8 @@ fn messages_alone_go_through_nodes_of_every_shape_as_bursts_do() {
 
 /// Promise (calls): A panic of a source without consumers is a call failure of that source.
 ///
-/// Nobody but the stage itself catches the panic of a source that is alone on its core, and whose outputs have no consumer.
+/// Nobody but the stage itself catches the panic of a source that is alone on its core, and whose
+/// outputs have no consumer.
 #[test]
 fn a_source_without_consumers_that_panics_is_no_bug() {
     for on_error in ["skip", "stop", "{ restart: { max: 2, backoff: 1ms } }"] {

@@ -1,5 +1,5 @@
-//! Every policy has a graph in `graphs/policies` with its expected result beside it: simulated, so always the same.
-//! `LIMEN_BLESS=1` rewrites the expected results.
+//! Every policy has a graph in `graphs/policies` with its expected result beside it: simulated, so
+//! always the same. `LIMEN_BLESS=1` rewrites the expected results.
 
 use limen::{Plan, Report, Spec};
 use limen_tests::recorded::is_recorded;

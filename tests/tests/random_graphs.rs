@@ -9,8 +9,9 @@ use limen_tests::random::{check, simulate};
 /// Attack (schedules): 2,000 random graphs in simulation, in an order drawn from a seed; expected:
 /// the invariants hold in every order
 ///
-/// For every seed: the message accounting balances, every edge keeps its order, failures stay in their node, and the
-/// run ends. More seeds: `cargo run --release -p limen-tests --bin limen-seeds -- 0 1000000`.
+/// For every seed: the message accounting balances, every edge keeps its order, failures stay in
+/// their node, and the run ends. More seeds: `cargo run --release -p limen-tests --bin
+/// limen-seeds -- 0 1000000`.
 #[test]
 fn two_thousand_random_graphs_have_no_violation() {
     let wrong: Vec<String> = (0..2_000).filter_map(|seed| check(seed).err()).collect();
@@ -34,7 +35,8 @@ fn a_seed_replays_the_same_run() {
 
 /// Promise (simulation): The simulation finds an injected fault and replays it.
 ///
-/// A bug that shows only when two messages arrive close together is found within a few hundred orders, and replayed.
+/// A bug that shows only when two messages arrive close together is found within a few hundred
+/// orders, and replayed.
 #[test]
 fn an_injected_fault_is_found_and_replayed() {
     let disorder = |seed| {
@@ -53,8 +55,8 @@ fn an_injected_fault_is_found_and_replayed() {
 /// Promise (joins): A join by sequence or by time ends with its first input that ends; later
 /// messages of the others are `unmatched`.
 ///
-/// Regression test from a seed: after one input had ended, a join waited for the end of the other, whose source was blocked by a
-/// full edge that the next join did not empty.
+/// Regression test from a seed: after one input had ended, a join waited for the end of the other,
+/// whose source was blocked by a full edge that the next join did not empty.
 #[test]
 fn a_join_ends_with_the_first_of_its_inputs() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 40 } }\n  \
@@ -72,7 +74,8 @@ fn a_join_ends_with_the_first_of_its_inputs() {
 
 /// Promise (joins): A waiting join does not keep its worker busy.
 ///
-/// Regression test from a seed: a join that waited for a partner reported work, and its worker turned it for ever.
+/// Regression test from a seed: a join that waited for a partner reported work, and its worker
+/// turned it for ever.
 #[test]
 fn a_waiting_join_is_idle() {
     for edge in ["a", "{ from: a, max_bytes: 1KiB }", "{ from: a, urgent_capacity: 4 }"] {
@@ -91,7 +94,8 @@ fn a_waiting_join_is_idle() {
 /// Promise (stops): A stop that a node requests reaches every node at once, including sleeping
 /// ones.
 ///
-/// Regression test from a seed: a stop requested by a node in its turn reached only the stages turned after it; the others slept on.
+/// Regression test from a seed: a stop requested by a node in its turn reached only the stages
+/// turned after it; the others slept on.
 #[test]
 fn a_stop_by_a_node_wakes_every_stage() {
     for seed in [16_118, 17_236, 19_150, 24_104, 26_938, 41_321, 119_532, 141_934, 142_748] {
@@ -101,8 +105,8 @@ fn a_stop_by_a_node_wakes_every_stage() {
 
 /// Promise (scheduling): A scheduler that inspects the queues blocks no producer.
 ///
-/// Regression test from a seed: a scheduler that peeked at a join made it drop unmatched messages, and consumed the wake-up that
-/// there was room again, so the producer kept waiting.
+/// Regression test from a seed: a scheduler that peeked at a join made it drop unmatched messages,
+/// and consumed the wake-up that there was room again, so the producer kept waiting.
 #[test]
 fn peeking_by_the_scheduler_blocks_no_producer() {
     assert_eq!(check(2_355_190), Ok(()));

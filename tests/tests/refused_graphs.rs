@@ -1,11 +1,13 @@
-//! Wrong graphs: all problems are reported at once, each with its place and a remedy, and nothing is started.
+//! Wrong graphs: all problems are reported at once, each with its place and a remedy, and nothing
+//! is started.
 
 use limen::{Layers, Options, Plan, Spec};
 use limen_tests::recorded::assert_recorded;
 use limen_tests::{plan, registry};
 use std::path::Path;
 
-/// A graph's text and, for each problem in the order of the file, `line:column code` and a part of its text.
+/// A graph's text and, for each problem in the order of the file, `line:column code` and a part of
+/// its text.
 pub(crate) fn check(graph: &str, expected: &[(&str, &str)]) {
     let problems = match plan(graph) {
         Ok(_) => panic!("not refused:\n{graph}"),
@@ -22,7 +24,8 @@ pub(crate) fn check(graph: &str, expected: &[(&str, &str)]) {
     }
 }
 
-/// Each graph of `tests/refused/NAME.yaml` is refused with the problems in `NAME.txt`. Lines of `---` separate graphs and texts.
+/// Each graph of `tests/refused/NAME.yaml` is refused with the problems in `NAME.txt`. Lines of
+/// `---` separate graphs and texts.
 pub(crate) fn recorded(name: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("refused").join(name).with_extension("yaml");
     let folder = tempfile::tempdir().unwrap();
@@ -34,7 +37,8 @@ pub(crate) fn recorded(name: &str) {
         let problems = planned.map_or_else(|problems| problems, |_| panic!("not refused:\n{graph}"));
         let lines = problems.0.iter().map(|problem| {
             let said = problem.to_string().replace(&format!("{}/", folder.path().display()), "");
-            // A wrong value of a config has the message of its type. The range of a CPU depends on the machine.
+            // A wrong value of a config has the message of its type. The range of a CPU depends on
+            // the machine.
             assert!(problem.help.is_some() || problem.code == "E0104", "no remedy: {said}");
             match said.split_once(" must be ") {
                 Some((core, _)) if problem.code == "E0141" => format!("{core} is out of range\n"),

@@ -26,8 +26,8 @@ fn joins_of_lossy_streams_are_refused() {
 /// Promise (joins): A join by time of independent sources needs no `patience`, whatever an upstream
 /// edge loses.
 ///
-/// By time, a later message of a stream proves that an earlier one was lost. Only a source shared by both inputs, or another node
-/// that waits, could keep it from arriving.
+/// By time, a later message of a stream proves that an earlier one was lost. Only a source shared
+/// by both inputs, or another node that waits, could keep it from arriving.
 #[test]
 fn joins_by_time_of_independent_streams_may_be_lossy() {
     let graph = |b: &str, rest: &str| {
@@ -146,7 +146,8 @@ fn two_joins_of_the_same_sources_out_of_step_are_refused() {
 /// Promise (joins): A join by sequence of the outputs of a `synchronize` by time or by sampling
 /// requires `patience`.
 ///
-/// From a seed: the outputs carry messages of different sequences, and a full edge keeps the partners from arriving.
+/// From a seed: the outputs carry messages of different sequences, and a full edge keeps the
+/// partners from arriving.
 #[test]
 fn a_join_of_synchronized_outputs_out_of_step_is_refused() {
     let graph = |policy: &str, join: &str| {
@@ -296,7 +297,8 @@ fn a_sampling_join_behind_a_source_that_runs_ahead_of_the_clock_is_refused() {
 /// Promise (joins): limen rejects a sampling join of a source that does not wait for a clock, and
 /// its help works.
 ///
-/// Files and made-up data without a rate are sent at once, and a sampling join would take whatever comes last.
+/// Files and made-up data without a rate are sent at once, and a sampling join would take whatever
+/// comes last.
 #[test]
 fn a_sampling_join_behind_a_source_without_a_rate_is_refused_with_a_help_that_works() {
     let folder = tempfile::tempdir().unwrap();

@@ -13,7 +13,8 @@ fn scheduled(text: &str) -> Report {
     report
 }
 
-/// One stream with a deadline of a millisecond, and eight without, whose turns take 1.6 ms in one pass.
+/// One stream with a deadline of a millisecond, and eight without, whose turns take 1.6 ms in one
+/// pass.
 fn one_in_a_hurry(schedule: &str) -> u64 {
     let mut text = String::from(
         "version: 1\nnodes:\n  a: { kind: numbers, core: 0, config: { count: 50, period_ns: 2000000 } }\n  \
@@ -45,8 +46,8 @@ fn deadline_scheduling_runs_the_earliest_deadline_first() {
 /// Promise (scheduling): With `schedule: deadline`, messages that the scheduler cannot inspect
 /// become urgent with time.
 ///
-/// Messages on an edge that cannot be peeked at get older too: the newest frame of a camera, against a stream of the same deadline
-/// that always has work.
+/// Messages on an edge that cannot be peeked at get older too: the newest frame of a camera,
+/// against a stream of the same deadline that always has work.
 #[test]
 fn deadline_scheduling_ages_inputs_that_cannot_be_peeked() {
     let report = scheduled(
@@ -65,7 +66,8 @@ fn deadline_scheduling_ages_inputs_that_cannot_be_peeked() {
 /// Promise (scheduling): With `schedule: deadline`, a detached node does not slow down the rest of
 /// the graph.
 ///
-/// A detached node is scheduled as if its input were urgent, because its producer has other consumers.
+/// A detached node is scheduled as if its input were urgent, because its producer has other
+/// consumers.
 #[test]
 fn deadline_scheduling_drains_a_detached_node() {
     let report = scheduled(

@@ -1,5 +1,5 @@
-//! Streams of bytes, sound and arrays: data is passed unchanged, and no peer can stop the graph or make it lose messages
-//! uncounted.
+//! Streams of bytes, sound and arrays: data is passed unchanged, and no peer can stop the graph or
+//! make it lose messages uncounted.
 
 mod files;
 mod network;

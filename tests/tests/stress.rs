@@ -46,8 +46,8 @@ fn repeated_starts_leak_no_threads_or_files() {
 /// Promise (scheduling): Beyond saturation, throughput holds and the capacity of the edges bounds
 /// latency.
 ///
-/// A source that is up to eight times faster than its consumer. Simulated, so that the rates are exact: this tests the cost of a
-/// full edge, not the speed of a core.
+/// A source that is up to eight times faster than its consumer. Simulated, so that the rates are
+/// exact: this tests the cost of a full edge, not the speed of a core.
 #[test]
 fn throughput_holds_and_latency_is_bounded_beyond_saturation() {
     for policy in ["block", "drop_newest", "drop_oldest", "latest"] {
@@ -75,7 +75,8 @@ fn throughput_holds_and_latency_is_bounded_beyond_saturation() {
         assert!(beyond >= 0.9 * peak, "{policy}: {beyond} of {peak} a second");
         assert_eq!(taken == 2000, policy == "block", "{policy}");
         assert_eq!(all[0].2, 2000, "{policy} loses at a quarter of what is possible");
-        // The 16 messages of the edge and a burst already taken, at 20 µs each, and the turns in between.
+        // The 16 messages of the edge and a burst already taken, at 20 µs each, and the turns in
+        // between.
         assert!(waited < 16 * 60_000, "{policy}: waited {waited} ns");
     }
 }

@@ -1,5 +1,5 @@
-//! Why slow messages were slow: what the report says whatever else the machine does. Tables in `exec/outlier.rs` and `run/tails.rs` judge
-//! the causes.
+//! Why slow messages were slow: what the report says whatever else the machine does. Tables in
+//! `exec/outlier.rs` and `run/tails.rs` judge the causes.
 //!
 //! A test binary of its own, and one test at a time: one of them joins a control group.
 
@@ -192,7 +192,8 @@ struct Quota {
 }
 
 impl Quota {
-    /// Three of every hundred milliseconds, fewer than a busy machine leaves to a process. `None` if this process may make no such group.
+    /// Three of every hundred milliseconds, fewer than a busy machine leaves to a process. `None`
+    /// if this process may make no such group.
     fn new() -> Option<Self> {
         let name = format!("limen-tails-{}", std::process::id());
         let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;

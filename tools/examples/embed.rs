@@ -1,5 +1,5 @@
-//! A graph inside a program: the program sends frames, receives results, taps an output in between, changes a setting, and
-//! stops the graph.
+//! A graph inside a program: the program sends frames, receives results, taps an output in between,
+//! changes a setting, and stops the graph.
 
 use limen::{Drain, Message, Plan, RecvError, SendError, Spec, Tensor};
 use std::thread;

@@ -1,5 +1,5 @@
-//! A model and weights that are in the program, and not in files: the model as a decrypted or downloaded one would be, the weights from
-//! numbers.
+//! A model and weights that are in the program, and not in files: the model as a decrypted or
+//! downloaded one would be, the weights from numbers.
 
 use limen::{Connection, GraphBuilder, NodeBuilder, Plan, Spec, Tensor};
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! A custom backend, and a kind of node that runs its models.
 //!
-//! A backend is three types, `Backend → Prepared → Session`. The engine forms batches, copies each into one dense buffer
-//! per input, and calls the session. The backend is fixed when the graph is planned, and the node makes no indirect call. The
-//! "model" of this backend is a mean.
+//! A backend is three types, `Backend → Prepared → Session`. The engine forms batches, copies each
+//! into one dense buffer per input, and calls the session. The backend is fixed when the graph is
+//! planned, and the node makes no indirect call. The "model" of this backend is a mean.
 
 use limen::backend::{
     Backend, BackendError, BatchMut, BatchRef, Capabilities, Ops, Prepared, Session, Signature, TensorSpec,

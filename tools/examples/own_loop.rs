@@ -1,6 +1,8 @@
-//! A graph driven by the program's own loop: no threads are started, and everything happens in `turn`.
+//! A graph driven by the program's own loop: no threads are started, and everything happens in
+//! `turn`.
 //!
-//! First with the machine's clock, between the steps of a control loop; then with a clock of the program, as in a simulator.
+//! First with the machine's clock, between the steps of a control loop; then with a clock of the
+//! program, as in a simulator.
 
 use limen::{Clock, Plan, SimulatedClock, Spec, Tensor, Time, Turned};
 

@@ -1,6 +1,7 @@
 //! A custom node: a config struct and one short `impl`.
 //!
-//! `cargo run --example own_node` runs the graph below. For the whole command line of `limen-run` with this kind added, call
+//! `cargo run --example own_node` runs the graph below. For the whole command line of `limen-run`
+//! with this kind added, call
 //! `limen_run::main(limen_run::registry().transform::<Brighten>("brighten"))`.
 
 use limen::message::DType;
@@ -44,7 +45,8 @@ impl Node for Brighten {
         Ok(Brighten(config.by))
     }
 
-    /// `Running::set("node", "by", 30.0)`, applied between two turns. Called only for settings that `ports` declares.
+    /// `Running::set("node", "by", 30.0)`, applied between two turns. Called only for settings that
+    /// `ports` declares.
     fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
         match name {
             "by" => self.0 = value as u8,
@@ -55,7 +57,8 @@ impl Node for Brighten {
 }
 
 impl Transform for Brighten {
-    /// `TensorMut` is writable in place. With `Tensor`, the node would read it and fill a new buffer: `out.loan(input.header())`.
+    /// `TensorMut` is writable in place. With `Tensor`, the node would read it and fill a new
+    /// buffer: `out.loan(input.header())`.
     type In = TensorMut;
     type Out = Tensor;
 

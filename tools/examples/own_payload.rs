@@ -1,7 +1,7 @@
 //! A custom payload: a small value that is passed by value, without buffers, pools or shapes.
 //!
-//! Poses go in through an inlet, a node turns them into commands, and an outlet delivers those. A payload has at most 64
-//! bytes; larger values, and values for stock nodes, are tensors.
+//! Poses go in through an inlet, a node turns them into commands, and an outlet delivers those. A
+//! payload has at most 64 bytes; larger values, and values for stock nodes, are tensors.
 
 use limen::message::Plain;
 use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};

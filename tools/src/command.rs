@@ -1,5 +1,5 @@
-//! The command line and its verbs: the arguments of each verb are a variant of [`Verb`], and [`Verb::execute`] calls the function that does what
-//! it says.
+//! The command line and its verbs: the arguments of each verb are a variant of [`Verb`], and
+//! [`Verb::execute`] calls the function that does what it says.
 
 pub(crate) mod arguments;
 pub(crate) mod doctor;
@@ -50,7 +50,8 @@ pub enum Verb {
     Run(Box<RunArguments>),
     /// Check a graph and print every problem; run nothing
     Check(Box<RunArguments>),
-    /// Print the plan of a graph for this machine: threads, edges, pools, memory, backends; run nothing
+    /// Print the plan of a graph for this machine: threads, edges, pools, memory, backends; run
+    /// nothing
     Plan(Box<RunArguments>),
     /// Compare each model of a graph on its backend and on another: difference of outputs, speed
     #[command(
@@ -65,7 +66,8 @@ pub enum Verb {
         #[command(flatten)]
         run: Box<RunArguments>,
     },
-    /// Print the inputs, outputs, operators or tensors of a model or weights file, and which operators each backend supports
+    /// Print the inputs, outputs, operators or tensors of a model or weights file, and which
+    /// operators each backend supports
     Inspect {
         /// An ONNX model, or a `.safetensors`, `.npy` or `.npz` file
         #[arg(value_name = "FILE")]
@@ -76,28 +78,33 @@ pub enum Verb {
         /// List every weight of a model
         #[arg(long)]
         tensors: bool,
-        /// Path of ONNX Runtime's library; default: LIMEN_ONNXRUNTIME, then ORT_DYLIB_PATH, then the system's search path
+        /// Path of ONNX Runtime's library; default: LIMEN_ONNXRUNTIME, then ORT_DYLIB_PATH, then
+        /// the system's search path
         #[arg(long, env = "LIMEN_ONNXRUNTIME", value_name = "FILE", hide_env = true)]
         onnxruntime: Option<PathBuf>,
-        /// Limits for reading it: size=2GiB,memory=4GiB,cpu=30s,wall=1m, or some of them; none: read in this process, without limits
+        /// Limits for reading it: size=2GiB,memory=4GiB,cpu=30s,wall=1m, or some of them; none:
+        /// read in this process, without limits
         #[arg(long, env = "LIMEN_MODEL_LIMITS", value_name = "LIMITS", hide_env = true)]
         model_limits: Option<ModelLimits>,
     },
-    /// Measure every backend on the models of a graph, for `backend: auto` to choose by; needs --cache
+    /// Measure every backend on the models of a graph, for `backend: auto` to choose by; needs
+    /// --cache
     Calibrate(Box<RunArguments>),
     /// Compile the models of a graph ahead of time; needs --cache
     Compile(Box<RunArguments>),
     /// Print a graph in Graphviz format: `limen-run dot graph.yaml | dot -Tsvg > graph.svg`
     Dot(Box<RunArguments>),
-    /// Print the flat graph, each value with its origin; paths stay relative to the graph's folder, and ${NAME} unexpanded unless --env lists it
+    /// Print the flat graph, each value with its origin; paths stay relative to the graph's folder,
+    /// and ${NAME} unexpanded unless --env lists it
     Expand(Box<RunArguments>),
-    /// Rename deprecated keys in graphs and the files that they include: show what changes, or change it with --write
+    /// Rename deprecated keys in graphs and the files that they include: show what changes, or
+    /// change it with --write
     #[command(
         after_help = "Everything else in the files stays as it is. Exits with 1 if deprecated keys are left, so that CI can \
                             refuse them."
     )]
     Migrate {
-        /// The graphs
+        /// Graph files
         #[arg(value_name = "GRAPH", required = true)]
         graphs: Vec<PathBuf>,
         /// Change the files; each is replaced once its new text is complete
@@ -110,7 +117,8 @@ pub enum Verb {
         #[arg(long, env = "LIMEN_ALLOW_PATH", value_name = "DIR", hide_env = true)]
         allow_path: Vec<PathBuf>,
     },
-    /// Write the intact messages of a recording that was not finished into a new file, and read that back
+    /// Write the intact messages of a recording that was not finished into a new file, and read
+    /// that back
     #[cfg(feature = "recording")]
     Recover {
         /// The recording, an MCAP file; it is not changed
@@ -140,19 +148,20 @@ pub enum Verb {
         /// The folder, which must not exist yet
         #[arg(value_name = "FOLDER")]
         folder: PathBuf,
-        /// An ONNX model, which is copied into the folder: the graph runs it, with what its file says about inputs, states and
-        /// outputs. Given twice, the first finds text or objects in an image, and the second reads each of them
+        /// An ONNX model, which is copied into the folder: the graph runs it, with what its file
+        /// says about inputs, states and outputs. Given twice, the first finds text or objects in
+        /// an image, and the second reads each of them
         #[arg(long, value_name = "FILE")]
         model: Vec<PathBuf>,
         /// Where the messages of the model's graph come from; by default what fits its first input
         #[arg(long, value_name = "KIND", requires = "model")]
         input: Option<InputKind>,
-        /// Path of ONNX Runtime's library, which records a case of the model; default: LIMEN_ONNXRUNTIME, then ORT_DYLIB_PATH, then
-        /// the system's search path
+        /// Path of ONNX Runtime's library, which records a case of the model; default:
+        /// LIMEN_ONNXRUNTIME, then ORT_DYLIB_PATH, then the system's search path
         #[arg(long, value_name = "FILE", env = "LIMEN_ONNXRUNTIME", hide_env = true)]
         onnxruntime: Option<PathBuf>,
-        /// Limits of a model and its trial: size=2GiB,memory=4GiB,cpu=30s,wall=1m, or some of them; none: try models in this process,
-        /// without limits
+        /// Limits of a model and its trial: size=2GiB,memory=4GiB,cpu=30s,wall=1m, or some of them;
+        /// none: try models in this process, without limits
         #[arg(long, env = "LIMEN_MODEL_LIMITS", value_name = "LIMITS", hide_env = true)]
         model_limits: Option<ModelLimits>,
     },
@@ -162,8 +171,8 @@ pub enum Verb {
         #[arg(long, env = "LIMEN_JSON", hide_env = true, value_parser = BoolishValueParser::new())]
         json: bool,
     },
-    /// Explain a problem's code (`explain E0122`), a kind of node and its config (`explain resize`), or a key, a value or a counter
-    /// (`explain unmatched`)
+    /// Explain a problem's code (`explain E0122`), a kind of node and its config
+    /// (`explain resize`), or a key, a value or a counter (`explain unmatched`)
     Explain {
         /// A code, a kind, or a word of a graph or a report
         #[arg(value_name = "CODE|KIND|WORD")]
@@ -239,7 +248,8 @@ impl Verb {
     }
 }
 
-/// Prints the text of a verb about a file or a folder, or with its path why there is none. Returns the exit code, which is `failed` then.
+/// Prints the text of a verb about a file or a folder, or with its path why there is none. Returns
+/// the exit code, which is `failed` then.
 fn print_about(path: &Path, text: Result<String, impl Display>, failed: u8) -> u8 {
     match text {
         Ok(text) => Stdout::default().print(&text, 0),

@@ -1,8 +1,9 @@
 //! `--histograms DIR`: all measurements, in files that existing tools open.
 //!
-//! `<graph>.hlog` and one `<tag>.hgrm` per histogram are HdrHistogram's own formats; `summary.json` and `summary.csv`
-//! hold the same quantiles for scripts; `run.json` describes the machine and the command line. Each file is written under a
-//! temporary name in the same folder and renamed, so that a reader never sees an incomplete one.
+//! `<graph>.hlog` and one `<tag>.hgrm` per histogram are HdrHistogram's own formats; `summary.json`
+//! and `summary.csv` hold the same quantiles for scripts; `run.json` describes the machine and the
+//! command line. Each file is written under a temporary name in the same folder and renamed, so
+//! that a reader never sees an incomplete one.
 
 pub(crate) mod hgrm;
 pub(crate) mod hlog;
@@ -59,7 +60,8 @@ impl IntervalLog {
         Ok(IntervalLog { log, part, path })
     }
 
-    /// Appends intervals. They are in the file when this returns, so that a process that is killed later leaves them there.
+    /// Appends intervals. They are in the file when this returns, so that a process that is killed
+    /// later leaves them there.
     ///
     /// # Errors
     /// I/O errors, with the path.
@@ -67,7 +69,8 @@ impl IntervalLog {
         self.log.write(intervals).map_err(|e| with_path(self.part.path(), &e))
     }
 
-    /// Completes the log with what the report recorded after the last interval, renames it, and returns its path.
+    /// Completes the log with what the report recorded after the last interval, renames it, and
+    /// returns its path.
     ///
     /// # Errors
     /// I/O errors, with the path.
@@ -80,8 +83,8 @@ impl IntervalLog {
 }
 
 impl Dump<'_> {
-    /// Writes all files into a folder, which is created if missing, and returns their paths. Files of earlier runs with the
-    /// same names are replaced, others stay.
+    /// Writes all files into a folder, which is created if missing, and returns their paths. Files
+    /// of earlier runs with the same names are replaced, others stay.
     ///
     /// # Errors
     /// I/O errors, with the path.
@@ -110,13 +113,14 @@ impl Dump<'_> {
     }
 }
 
-/// The line of a percentile text that says what its values are. At the end: readers expect the headings first, and skip trailing lines
-/// that begin with `#`.
+/// The line of a percentile text that says what its values are. At the end: readers expect the
+/// headings first, and skip trailing lines that begin with `#`.
 pub(crate) fn hgrm_unit(tag: &str, is_time: bool) -> String {
     format!("# limen {}: values in {}\n", clean(tag), if is_time { "nanoseconds (ns), scale 1" } else { "messages" })
 }
 
-/// Makes a file name of a graph's name or a tag. The name may be anything: a graph without a name is called after its file.
+/// Makes a file name of a graph's name or a tag. The name may be anything: a graph without a name
+/// is called after its file.
 pub(crate) fn file_name(name: &str) -> String {
     // A shell would read the arrow of a path as a redirection.
     let name: String = clean(name)
@@ -134,7 +138,8 @@ pub(crate) fn file_name(name: &str) -> String {
 /// Longer names are cut, because file systems limit the length.
 const LONGEST: usize = 200;
 
-/// Whether a file is the interval log of a run, perhaps under the temporary name that a run has not yet replaced, or never will.
+/// Whether a file is the interval log of a run, perhaps under the temporary name that a run has not
+/// yet replaced, or never will.
 pub(crate) fn is_log(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "hlog") || is_unfinished_log(path)
 }
@@ -149,7 +154,8 @@ pub(crate) fn is_unfinished_log(path: &Path) -> bool {
         .is_some_and(|name| name.as_bytes().ends_with(b".hlog"))
 }
 
-/// Whether the dump of a run of `graph` may write a file of that name. The tags of its histograms are known only after the run.
+/// Whether the dump of a run of `graph` may write a file of that name. The tags of its histograms
+/// are known only after the run.
 pub(crate) fn is_dumped(graph: &str, name: &str) -> bool {
     let is_fixed = matches!(name, "summary.json" | "summary.csv" | "run.json");
     is_fixed || name.ends_with(".hgrm") || name.strip_suffix(".hlog") == Some(file_name(graph).as_str())

@@ -1,5 +1,5 @@
-//! The parts of `limen-run`: the standard registry, the command line, and the writers of plans, reports and
-//! histograms.
+//! The parts of `limen-run`: the standard registry, the command line, and the writers of plans,
+//! reports and histograms.
 //!
 //! A program with nodes of its own gets the same command line by adding them to the registry:
 //!
@@ -14,16 +14,17 @@
 //! ```
 //!
 //! A program that embeds the engine can use the parts one by one: [`show_plan`], [`show_report`],
-//! [`Summary`] (the object of `--json`), [`Gate`] (`--fail-on`), and [`Dump`] (`--histograms`), which combines
-//! [`write_hlog`], [`percentile_text`], [`Summary::csv`] and [`RunInfo`].
+//! [`Summary`] (the object of `--json`), [`Gate`] (`--fail-on`), and [`Dump`] (`--histograms`),
+//! which combines [`write_hlog`], [`percentile_text`], [`Summary::csv`] and [`RunInfo`].
 //!
-//! [`Monitor`] serves a run to `limen-top` and to scripts while it lasts (`--monitor`), and [`MonitorClient`] asks it.
+//! [`Monitor`] serves a run to `limen-top` and to scripts while it lasts (`--monitor`), and
+//! [`MonitorClient`] asks it.
 //!
-//! [`Profile`] reads such files again, and those of other programs; [`show_profiles`], [`Plot`] and [`Comparison`] with its [`Limit`]s are
-//! `limen-run hist`.
+//! [`Profile`] reads such files again, and those of other programs; [`show_profiles`], [`Plot`] and
+//! [`Comparison`] with its [`Limit`]s are `limen-run hist`.
 //!
-//! This crate reads what a run tells while it lasts, and the finished [`limen::Report`]; it measures nothing itself and is not on the
-//! message path.
+//! This crate reads what a run tells while it lasts, and the finished [`limen::Report`]; it
+//! measures nothing itself and is not on the message path.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -96,7 +97,8 @@ pub use stock::register_nodes;
 pub use terminal::interrupt::Interrupt;
 pub use trace::TraceFile;
 
-/// Returns the standard registry: the stock nodes and the backends that this program was built with.
+/// Returns the standard registry: the stock nodes and the backends that this program was built
+/// with.
 ///
 /// ```
 /// assert!(limen_run::registry().kinds().any(|kind| kind.name == "infer"));

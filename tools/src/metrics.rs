@@ -1,5 +1,5 @@
-//! The metrics of a running graph: `--metrics ADDRESS` serves them in the text format of Prometheus, `--otlp URL` sends them by the protocol of
-//! OpenTelemetry.
+//! The metrics of a running graph: `--metrics ADDRESS` serves them in the text format of
+//! Prometheus, `--otlp URL` sends them by the protocol of OpenTelemetry.
 
 #[cfg(feature = "otlp")]
 pub(crate) mod exporter;
@@ -22,10 +22,11 @@ const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
 /// Quantiles without a newer interval are shown for this long, or for three of their intervals.
 const KEPT: Duration = Duration::from_secs(10);
 
-/// The metrics of a running graph, which [`MetricsServer`](crate::MetricsServer) serves to Prometheus, and, with the cargo feature `otlp`,
-/// `OtlpExporter` sends to a collector.
+/// The metrics of a running graph, which [`MetricsServer`](crate::MetricsServer) serves to
+/// Prometheus, and, with the cargo feature `otlp`, `OtlpExporter` sends to a collector.
 ///
-/// Counters are those since the run began. The quantiles of times are those of the last interval, about a second.
+/// Counters are those since the run began. The quantiles of times are those of the last interval,
+/// about a second.
 ///
 /// ```no_run
 /// use limen_run::{MetricsServer, RunMetrics};
@@ -88,7 +89,8 @@ struct Summary {
     buckets: Buckets,
 }
 
-/// Counts of times in seconds whose limits are powers of 2^(1/8), as in OpenTelemetry's exponential histograms of scale 3.
+/// Counts of times in seconds whose limits are powers of 2^(1/8), as in OpenTelemetry's exponential
+/// histograms of scale 3.
 #[derive(Clone, Debug, Default)]
 struct Buckets {
     /// The bucket `i` from `first` has the values above 2^(i/8), up to 2^((i+1)/8).
@@ -155,12 +157,14 @@ impl RunMetrics {
         }
     }
 
-    /// Sets the id of the run ([`Running::run_id`](limen::Running::run_id)), which `limen_run_info` has.
+    /// Sets the id of the run ([`Running::run_id`](limen::Running::run_id)), which `limen_run_info`
+    /// has.
     pub fn set_run_id(&mut self, run_id: &str) {
         self.run_id = run_id.to_string();
     }
 
-    /// Takes the state of the edges ([`Running::edge_stats`](limen::Running::edge_stats)); to be called about ten times a second.
+    /// Takes the state of the edges ([`Running::edge_stats`](limen::Running::edge_stats)); to be
+    /// called about ten times a second.
     pub fn look(&mut self, edges: &[EdgeStats]) {
         for ((_, peak), edge) in self.peaks.iter_mut().zip(edges) {
             *peak = edge.peak_depth.max(*peak);
@@ -168,7 +172,8 @@ impl RunMetrics {
         edges.clone_into(&mut self.edges);
     }
 
-    /// Takes the deadlines of the paths ([`Running::path_stats`](limen::Running::path_stats)); to be called about once a second.
+    /// Takes the deadlines of the paths ([`Running::path_stats`](limen::Running::path_stats)); to
+    /// be called about once a second.
     pub fn look_at_paths(&mut self, paths: &[PathStats]) {
         let paths = paths.iter().filter(|path| path.deadline.is_some());
         self.set_deadlines(paths.map(|path| (&*path.from, &*path.to, path.judged, path.missed, path.silent)));
@@ -185,7 +190,8 @@ impl RunMetrics {
         self.deadlines = paths.map(deadline).collect();
     }
 
-    /// Adds intervals that have ended ([`Running::intervals`](limen::Running::intervals)), about one a second.
+    /// Adds intervals that have ended ([`Running::intervals`](limen::Running::intervals)), about
+    /// one a second.
     pub fn add_intervals(&mut self, intervals: &[IntervalReport]) {
         if intervals.is_empty() {
             return;
@@ -194,7 +200,8 @@ impl RunMetrics {
         intervals.iter().for_each(|interval| self.add(&interval.histogram, interval.length));
     }
 
-    /// Takes the times and missed deadlines of a whole run from its report, in place of those of its intervals, which lack what came after the last one.
+    /// Takes the times and missed deadlines of a whole run from its report, in place of those of
+    /// its intervals, which lack what came after the last one.
     pub fn conclude(&mut self, report: &Report) {
         let judged = report.deadlines.iter().filter(|path| path.untracked_behind.is_none());
         self.set_deadlines(judged.map(|path| (&*path.from, &*path.to, path.judged, path.missed, None)));
@@ -226,7 +233,8 @@ impl RunMetrics {
         summary.buckets.add(&recorded.histogram);
     }
 
-    /// Returns all metrics as text, with the counters of nodes ([`Running::stats`](limen::Running::stats)).
+    /// Returns all metrics as text, with the counters of nodes
+    /// ([`Running::stats`](limen::Running::stats)).
     pub fn text(&self, nodes: &[NodeStats]) -> String {
         let mut text = Exposition::default();
         self.write(nodes, &mut text);

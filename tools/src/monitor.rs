@@ -1,4 +1,5 @@
-//! Serves a running graph to monitors such as `limen-top`, through a Unix socket that only its user may open.
+//! Serves a running graph to monitors such as `limen-top`, through a Unix socket that only its user
+//! may open.
 //!
 //! Requests and answers are JSON objects, one a line:
 //!
@@ -9,10 +10,11 @@
 //! anything else                                                -> {"version":1,"ok":false,"error":".."}
 //! ```
 //!
-//! There is no thread: the loop that watches the run polls the monitor, so a client can neither keep a worker waiting nor ask more often
-//! than that loop turns. Everything is bounded: the clients, the line of a request, the requests that wait, and the answers, of which a
-//! client is given the next only after it has read the one before. When all places are taken, a new client replaces the one that has
-//! asked for nothing for longest.
+//! There is no thread: the loop that watches the run polls the monitor, so a client can neither
+//! keep a worker waiting nor ask more often than that loop turns. Everything is bounded: the
+//! clients, the line of a request, the requests that wait, and the answers, of which a client is
+//! given the next only after it has read the one before. When all places are taken, a new client
+//! replaces the one that has asked for nothing for longest.
 
 mod client;
 mod connection;
@@ -34,13 +36,16 @@ use stats::Peaks;
 use std::io;
 use std::path::Path;
 
-/// The version of the protocol, in every answer. Keys may be added within a version, but are never removed.
+/// The version of the protocol, in every answer. Keys may be added within a version, but are never
+/// removed.
 const VERSION: u32 = 1;
-/// The most clients at once. A further one takes the place of the one that has asked for nothing for longest.
+/// The most clients at once. A further one takes the place of the one that has asked for nothing
+/// for longest.
 const CLIENTS: usize = 32;
 
-/// Serves a run to monitors through a Unix socket, `$XDG_RUNTIME_DIR/limen/GRAPH-PID.sock`, or `limen-UID/GRAPH-PID.sock` in the folder of
-/// temporary files. Folder and socket belong to the user alone, and the kernel is asked who a client is.
+/// Serves a run to monitors through a Unix socket, `$XDG_RUNTIME_DIR/limen/GRAPH-PID.sock`, or
+/// `limen-UID/GRAPH-PID.sock` in the folder of temporary files. Folder and socket belong to the
+/// user alone, and the kernel is asked who a client is.
 ///
 /// The program polls it, about ten times a second. Dropping it removes the socket.
 ///
@@ -74,11 +79,12 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Opens the socket for a plan's run. Clients may connect at once, and are answered when the run is polled. Removes the sockets that
-    /// dead processes have left.
+    /// Opens the socket for a plan's run. Clients may connect at once, and are answered when the
+    /// run is polled. Removes the sockets that dead processes have left.
     ///
     /// # Errors
-    /// The folder cannot be made, belongs to another user or may be entered by others; or the system's error.
+    /// The folder cannot be made, belongs to another user or may be entered by others; or the
+    /// system's error.
     pub fn new(plan: &Plan) -> io::Result<Self> {
         let socket = Socket::bind(plan.graph())?;
         Ok(Monitor { socket, connections: Vec::new(), stats: MonitorStats::new(plan), peaks: Peaks::default() })
@@ -89,8 +95,8 @@ impl Monitor {
         self.socket.path()
     }
 
-    /// Takes the requests that have arrived and answers them; waits for no client. A request for statistics takes as long as
-    /// [`Running::stats`].
+    /// Takes the requests that have arrived and answers them; waits for no client. A request for
+    /// statistics takes as long as [`Running::stats`].
     pub fn poll(&mut self, running: &Running) {
         let edges = if self.read() { running.edge_stats() } else { Vec::new() };
         self.answer(running, &edges);
@@ -111,9 +117,9 @@ impl Monitor {
         self.connections.iter().any(|connection| connection.asks_for_stats())
     }
 
-    /// Answers the requests that were read. `edges` is what [`Running::edge_stats`] returned just now; it may be empty if
-    /// [`read`](Self::read) returned false. Every such return is needed here, because an edge tells
-    /// its peak depth only once.
+    /// Answers the requests that were read. `edges` is what [`Running::edge_stats`] returned just
+    /// now; it may be empty if [`read`](Self::read) returned false. Every such return is needed
+    /// here, because an edge tells its peak depth only once.
     pub(crate) fn answer(&mut self, running: &Running, edges: &[EdgeStats]) {
         if !edges.is_empty() {
             self.peaks.look(edges);

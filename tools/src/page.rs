@@ -1,7 +1,8 @@
 //! `--report FILE`: a page that shows a run, in one file that needs no network.
 //!
-//! The page is `page.html` with its style, its script and the run's data written into it. The data are one JSON object, so that a later page
-//! can be compared with it, and other programs can read it.
+//! The page is `page.html` with its style, its script and the run's data written into it. The data
+//! are one JSON object, so that a later page can be compared with it, and other programs can read
+//! it.
 
 mod history;
 
@@ -118,7 +119,8 @@ impl ReportPage {
         self.history.look(edges);
     }
 
-    /// Returns the page of a run that has ended. With `base`, both runs are shown beside each other.
+    /// Returns the page of a run that has ended. With `base`, both runs are shown beside each
+    /// other.
     pub fn html(mut self, report: &Report, summary: &Summary<'_>, run: &RunInfo, base: Option<&BaseReport>) -> String {
         self.history.finish(report);
         let data = self.data(report, summary, run, base);
@@ -144,7 +146,8 @@ impl ReportPage {
         Ok(files::check_output(path)?)
     }
 
-    /// Writes the page to a file, which it replaces once it is whole, or into a pipe or a device. Creates the folders of the path.
+    /// Writes the page to a file, which it replaces once it is whole, or into a pipe or a device.
+    /// Creates the folders of the path.
     ///
     /// # Errors
     /// As [`files::write_output`].
@@ -168,7 +171,8 @@ impl ReportPage {
         })
     }
 
-    /// For each path: the way that takes most of its time, with the mean of each term, and the mean from end to end.
+    /// For each path: the way that takes most of its time, with the mean of each term, and the mean
+    /// from end to end.
     fn routes(&self, report: &Report) -> Vec<Value> {
         const TERMS: [Term; 7] =
             [Term::Source, Term::Queue, Term::Wait, Term::BatchWait, Term::Blocked, Term::Compute, Term::Emit];
@@ -209,7 +213,8 @@ impl ReportPage {
         let route = |(from, to, recorded): (&str, &str, &limen::report::Recorded)| {
             let nodes = self.outline.slowest_route(from, to, &costs);
             let mean = recorded.histogram.mean();
-            // A join counts the wait of each set. That of this path's messages is what no other term has, shared by the joins on the way.
+            // A join counts the wait of each set. That of this path's messages is what no other
+            // term has, shared by the joins on the way.
             let others: f64 = nodes.iter().map(|n| costs[*n]).sum();
             let waited = |n: usize| {
                 let is_join = joins.contains(name(n)) && nodes.first() != Some(&n);
@@ -251,8 +256,9 @@ fn renew(data: &mut Value) {
     }
 }
 
-/// For each histogram of times the points of its percentile curve: how many of the values are beyond, as 1 in so many, and the value in ns.
-/// A quantile has at least ten samples beyond it; the last point is the maximum.
+/// For each histogram of times the points of its percentile curve: how many of the values are
+/// beyond, as 1 in so many, and the value in ns. A quantile has at least ten samples beyond it; the
+/// last point is the maximum.
 fn curves(report: &Report) -> Value {
     let followed = |term: Term| matches!(term, Term::EndToEnd | Term::Compute | Term::Queue);
     let curves = report.histograms.iter().filter(|one| followed(one.term) && !one.recorded.histogram.is_empty());

@@ -14,8 +14,9 @@ use limen::{Plan, Report};
 use load::{NodeLoad, loads};
 use outline::PlanOutline;
 
-/// A picture of a graph: its nodes in groups by thread, and its edges. Of a run also which nodes their threads spent their time in, how
-/// many messages passed each edge, its peak depth, and what was lost.
+/// A picture of a graph: its nodes in groups by thread, and its edges. Of a run also which nodes
+/// their threads spent their time in, how many messages passed each edge, its peak depth, and what
+/// was lost.
 ///
 /// ```no_run
 /// use limen_run::Picture;

@@ -8,8 +8,8 @@ pub(crate) trait Rank {
     fn rank(&self) -> (bool, Instant);
 }
 
-/// Adds a client. If there are `most` already, the one with the lowest rank gives its place away: of those that have asked for nothing,
-/// the one that has waited longest.
+/// Adds a client. If there are `most` already, the one with the lowest rank gives its place away:
+/// of those that have asked for nothing, the one that has waited longest.
 pub(crate) fn seat<T: Rank>(clients: &mut Vec<T>, one: T, most: usize) {
     if clients.len() >= most {
         let lowest = clients.iter().enumerate().min_by_key(|(_, client)| client.rank()).map(|(at, _)| at);

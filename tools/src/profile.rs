@@ -1,6 +1,8 @@
-//! Histograms of finished runs, read from files: printing, merging, plots, conversion, and comparison of runs.
+//! Histograms of finished runs, read from files: printing, merging, plots, conversion, and
+//! comparison of runs.
 //!
-//! Files come from anywhere, so everything in them is bounded and checked; an error names the file and its line.
+//! Files come from anywhere, so everything in them is bounded and checked; an error names the file
+//! and its line.
 
 pub(crate) mod bootstrap;
 pub(crate) mod buckets;
@@ -57,7 +59,8 @@ impl ProfileFormat {
         }
     }
 
-    /// Recognizes the format of a file by its first lines: the output of a load generator has any name.
+    /// Recognizes the format of a file by its first lines: the output of a load generator has any
+    /// name.
     fn recognized(text: &str) -> Option<Self> {
         if text.trim_start().starts_with('{') {
             return Some(ProfileFormat::Json);
@@ -134,7 +137,8 @@ impl Series {
     }
 }
 
-/// Adds neighbours first, so that each count is copied only as often as the number of intervals has bits.
+/// Adds neighbours first, so that each count is copied only as often as the number of intervals has
+/// bits.
 fn sum(intervals: &[ProfileInterval]) -> Counts {
     match intervals {
         [] => Counts::new(3),
@@ -160,7 +164,8 @@ fn sum(intervals: &[ProfileInterval]) -> Counts {
 pub struct Profile {
     /// Where it was read.
     pub path: PathBuf,
-    /// Whether values are nanoseconds, except where a tag ends in `.batch`; else their unit is not known.
+    /// Whether values are nanoseconds, except where a tag ends in `.batch`; else their unit is not
+    /// known.
     pub has_unit: bool,
     /// Its histograms, in the order of the file.
     pub series: Vec<Series>,
@@ -173,8 +178,10 @@ impl Profile {
         Profile { path: path.into(), has_unit: false, series: Vec::new(), host: None }
     }
 
-    /// Reads the runs in a file or folder. Each `.hlog` in a folder is a run, also one that was killed, whose file still has its temporary
-    /// name (`.NAME.hlog.PID.part`); without one, so is each in its folders. The `run.json` beside a file describes its run. `unit` is the number of nanoseconds that a value of 1 stands for in files that do not say.
+    /// Reads the runs in a file or folder. Each `.hlog` in a folder is a run, also one that was
+    /// killed, whose file still has its temporary name (`.NAME.hlog.PID.part`); without one, so is
+    /// each in its folders. The `run.json` beside a file describes its run. `unit` is the number of
+    /// nanoseconds that a value of 1 stands for in files that do not say.
     ///
     /// # Errors
     /// What cannot be read, or is not in one of the formats of [`ProfileFormat`].
@@ -196,7 +203,8 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Reads the text of a file. Its format is recognized; `path` is for errors, and names a histogram without a tag.
+    /// Reads the text of a file. Its format is recognized; `path` is for errors, and names a
+    /// histogram without a tag.
     ///
     /// # Errors
     /// What is not in one of the formats of [`ProfileFormat`].
@@ -253,7 +261,8 @@ impl Profile {
         Ok(())
     }
 
-    /// Returns the text of a file in a format. `.hgrm` holds one histogram, so it needs a profile with one.
+    /// Returns the text of a file in a format. `.hgrm` holds one histogram, so it needs a profile
+    /// with one.
     ///
     /// # Errors
     /// Several histograms for `.hgrm`; counts of more than 63 bits.
@@ -277,7 +286,8 @@ impl Profile {
         }
     }
 
-    /// Leaves only the histograms whose tags are among these, or begin or end with one of them; all if there are none.
+    /// Leaves only the histograms whose tags are among these, or begin or end with one of them; all
+    /// if there are none.
     ///
     /// # Errors
     /// A tag that no histogram has.
@@ -300,7 +310,8 @@ impl Profile {
         Ok(())
     }
 
-    /// Returns its name for people: that of its folder, with the one above, if it is a dump, else of its file.
+    /// Returns its name for people: that of its folder, with the one above, if it is a dump, else
+    /// of its file.
     pub(crate) fn name(&self) -> Cow<'_, str> {
         let folder = self.path.parent().filter(|folder| self.host.is_some() && folder.file_name().is_some());
         let Some(folder) = folder else {

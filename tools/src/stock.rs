@@ -1,8 +1,10 @@
-//! The stock nodes of the program: each field's crate is a feature, and the kinds of one that is left out are known by name.
+//! The stock nodes of the program: each field's crate is a feature, and the kinds of one that is
+//! left out are known by name.
 
 use limen::Registry;
 
-/// Adds the stock nodes: those of `limen-nodes-core`, and those of each crate that is a feature of this one.
+/// Adds the stock nodes: those of `limen-nodes-core`, and those of each crate that is a feature of
+/// this one.
 pub fn register_nodes(registry: Registry) -> Registry {
     registry.with(limen_nodes_core::register).with(register_fields)
 }

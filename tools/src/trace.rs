@@ -1,4 +1,5 @@
-//! Traces: what every worker did when, in a file for Perfetto's viewer (`ui.perfetto.dev`) and its `trace_processor`.
+//! Traces: what every worker did when, in a file for Perfetto's viewer (`ui.perfetto.dev`) and its
+//! `trace_processor`.
 //!
 //! One track for each worker has its turns, in them its calls, and its sleeps; an arrow leads from
 //! the call that sent a message to the one that took it. Each edge has a counter of its queue
@@ -43,7 +44,8 @@ const EVENTS: u64 = 2;
 #[derive(Debug)]
 struct NodeTrack {
     name: String,
-    /// The nodes that send to it, each with the last call that an arrow led from, and those to which it sends.
+    /// The nodes that send to it, each with the last call that an arrow led from, and those to
+    /// which it sends.
     before: BTreeMap<usize, u64>,
     after: Vec<usize>,
     /// Parts of the wait before its next call: what, how long, until when.
@@ -79,7 +81,8 @@ pub struct TraceFile {
     lost: u64,
 }
 
-/// Something of a track at a time. Of one time, what ends comes first, and what encloses another begins before and ends after it.
+/// Something of a track at a time. Of one time, what ends comes first, and what encloses another
+/// begins before and ends after it.
 struct Moment {
     at: u64,
     rank: u8,
@@ -266,11 +269,13 @@ impl TraceFile {
         Ok(())
     }
 
-    /// Notes a part of the wait before the next call of a node, and the arrow of the message that waited.
+    /// Notes a part of the wait before the next call of a node, and the arrow of the message that
+    /// waited.
     fn waited(&mut self, node: usize, term: Term, begin: u64, end: u64) {
         let of = &self.nodes[node];
         if term == Term::Queue {
-            // What else it waited for was recorded just before. It was published, to the nanosecond, when the call that made it ended.
+            // What else it waited for was recorded just before. It was published, to the
+            // nanosecond, when the call that made it ended.
             let others = of.waits.iter().filter(|(term, _, until)| *term != Term::Queue && *until == end);
             let published = begin.saturating_sub(others.map(|(_, ns, _)| ns).sum());
             let from = of.before.keys().find_map(|from| {
@@ -294,7 +299,8 @@ impl TraceFile {
         }
     }
 
-    /// The track of a call: its worker's, unless another call is still going on there, as those of devices may.
+    /// The track of a call: its worker's, unless another call is still going on there, as those of
+    /// devices may.
     fn place(&mut self, worker: usize, node: usize, begin: u64, end: u64) -> io::Result<u64> {
         let busy = &mut self.busy_until[worker];
         if begin >= *busy {
@@ -326,7 +332,8 @@ impl TraceFile {
         self.event(event.time.0, TrackEvent { r#type, track_uuid, name, ..TrackEvent::default() })
     }
 
-    /// Completes the file. Returns how many spans are missing, because workers had no page left or the file was full.
+    /// Completes the file. Returns how many spans are missing, because workers had no page left or
+    /// the file was full.
     ///
     /// # Errors
     /// Those of the file.
@@ -339,7 +346,8 @@ impl TraceFile {
 
 impl Drop for TraceFile {
     fn drop(&mut self) {
-        // What was written of a run that was cut short stays; a trace of a run that did not begin is nothing.
+        // What was written of a run that was cut short stays; a trace of a run that did not begin
+        // is nothing.
         if !self.has_begun {
             self.part.take().into_iter().for_each(PartialFile::discard);
         }
@@ -444,7 +452,8 @@ mod tests {
                 Some(SLICE_BEGIN) => {
                     let name = event.name.as_deref().unwrap();
                     if event.categories == ["call"] {
-                        // Its turn may have been too short to be told from it, but it is never within another call.
+                        // Its turn may have been too short to be told from it, but it is never
+                        // within another call.
                         assert!(open.iter().all(|outer| outer.starts_with("turn of ")), "{open:?}");
                         *calls.entry(name).or_insert(0) += 1;
                         event.flow_ids.iter().for_each(|id| ends.entry(*id).or_insert_with(Vec::new).push(name));

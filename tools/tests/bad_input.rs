@@ -1,4 +1,5 @@
-//! User errors are refused with their place and a remedy, without starting anything, with exit code 2. A bad file is named and counted.
+//! User errors are refused with their place and a remedy, without starting anything, with exit
+//! code 2. A bad file is named and counted.
 
 use crate::program::{Folder, Ran};
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! A reader of stdout or stderr that stops reading: `limen-run .. | less`, a terminal after Ctrl-S, a logger that hangs.
+//! A reader of stdout or stderr that stops reading: `limen-run .. | less`, a terminal after Ctrl-S,
+//! a logger that hangs.
 
 use crate::program::{Folder, signal_until_it_ends};
 use nix::fcntl::{FcntlArg, fcntl};

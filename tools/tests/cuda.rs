@@ -1,5 +1,6 @@
-//! `backend: cuda` from a user's point of view, on the driver stub. The lane `cuda` sets `LIMEN_CUDA_STUB` to its folder, with builds of
-//! it that lack something. Without the variable, these tests do nothing.
+//! `backend: cuda` from a user's point of view, on the driver stub. The lane `cuda` sets
+//! `LIMEN_CUDA_STUB` to its folder, with builds of it that lack something. Without the variable,
+//! these tests do nothing.
 
 use crate::program::{Folder, Ran, says};
 use crate::trials::{FLOAT, model_with, node, weight};
@@ -120,7 +121,8 @@ fn products_in_tf32_need_a_gpu_and_a_library_that_have_them() {
     }
 }
 
-/// Without memory for large batches, the calls are made in parts, with the same labels; without memory for one item, nothing starts.
+/// Without memory for large batches, the calls are made in parts, with the same labels; without
+/// memory for one item, nothing starts.
 #[test]
 fn a_batch_without_memory_is_called_in_parts() {
     let Some(stub) = stub() else { return };
@@ -148,7 +150,8 @@ nodes:
     says(&none, 2, &["the device has no memory left", "CUDA_ERROR_OUT_OF_MEMORY"]);
 }
 
-/// A folder with a kernel that stores outside of all memory when it gets one of these numbers; each message is its number.
+/// A folder with a kernel that stores outside of all memory when it gets one of these numbers; each
+/// message is its number.
 fn with_faults(test: &str, at: &str) -> Folder {
     let graph = "
 version: 1
@@ -182,8 +185,8 @@ nodes:
     folder
 }
 
-/// A store outside of all memory ends the device for its process. That is this one, and nothing is computed on it any more; or one of its
-/// own, which is started again, and one message is lost.
+/// A store outside of all memory ends the device for its process. That is this one, and nothing is
+/// computed on it any more; or one of its own, which is started again, and one message is lost.
 #[test]
 fn a_process_of_its_own_is_started_again() {
     let Some(stub) = stub() else { return };
@@ -328,7 +331,8 @@ run: { stop: 120s }
     folder
 }
 
-/// The device ends at one launch after the other, some of which are products of the library: the run ends, and says why.
+/// The device ends at one launch after the other, some of which are products of the library: the
+/// run ends, and says why.
 #[test]
 fn an_error_in_a_product_ends_the_run() {
     let Some(stub) = stub() else { return };

@@ -1,4 +1,5 @@
-//! A program with kinds of its own can print and write everything that `limen-run` does, through the public functions.
+//! A program with kinds of its own can print and write everything that `limen-run` does, through
+//! the public functions.
 
 use limen::message::Plain;
 use limen::node::{

@@ -69,7 +69,8 @@ fn stands_for(line: &str) -> u64 {
     times.unwrap_or(1)
 }
 
-/// All packets of a sensor have a wrong key, and all messages of another miss their deadline: both are said while the run goes on.
+/// All packets of a sensor have a wrong key, and all messages of another miss their deadline: both
+/// are said while the run goes on.
 #[test]
 fn losses_inside_nodes_and_missed_deadlines_are_printed_during_the_run() {
     let graph = "

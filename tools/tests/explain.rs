@@ -90,7 +90,8 @@ fn words_of_graphs_and_reports_are_explained() {
     }
 }
 
-/// Kinds with the word in their name come first. Words of fewer than four letters are searched in names only.
+/// Kinds with the word in their name come first. Words of fewer than four letters are searched in
+/// names only.
 #[test]
 fn the_help_for_an_unknown_kind_names_kinds_that_mention_it() {
     let registry = limen_run::registry();

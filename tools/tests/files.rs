@@ -296,7 +296,8 @@ fn a_second_signal_names_the_incomplete_files() {
     assert!(said.contains(&format!("{part} is the written part of an incomplete file")), "{said}");
     assert!(folder.0.join(&part).is_file());
     let rows = fs::read(folder.0.join(&part)).unwrap();
-    // The next run reports the incomplete file, and keeps it under another name when its own file is complete.
+    // The next run reports the incomplete file, and keeps it under another name when its own file
+    // is complete.
     let kept = format!("out-interrupted-{}.csv", child.id());
     let ran = folder.run("graph.yaml --frames 1");
     let expected =

@@ -1,4 +1,5 @@
-//! A disk that fills up while a graph runs, and has room again: a file system of its own, in a namespace.
+//! A disk that fills up while a graph runs, and has room again: a file system of its own, in a
+//! namespace.
 
 use crate::program::{Folder, Ran};
 use crate::sensors::{masked, quoted};
@@ -38,7 +39,8 @@ fn graph(table: &str) -> String {
     )
 }
 
-/// Runs a graph on a disk that fills up, until its files grow again if that is to be; `None` if this user may mount none.
+/// Runs a graph on a disk that fills up, until its files grow again if that is to be; `None` if
+/// this user may mount none.
 fn run(folder: &Folder, resumes: bool) -> Option<Ran> {
     fs::create_dir_all(folder.0.join("out")).unwrap();
     fs::create_dir_all(folder.0.join("kept")).unwrap();

@@ -1,5 +1,6 @@
-//! Every graph under `graphs/` runs, and gives the result recorded beside it. `.ci/lanes/packages/graphs` runs those whose results a script checks:
-//! `track`, `navigate`, `bag` and `replay`.
+//! Every graph under `graphs/` runs, and gives the result recorded beside it.
+//! `.ci/lanes/packages/graphs` runs those whose results a script checks: `track`, `navigate`, `bag`
+//! and `replay`.
 
 use crate::program::{Folder, Ran};
 use serde_json::Value;
@@ -53,7 +54,8 @@ fn rows(path: &Path) -> Vec<Vec<String>> {
     text.lines().map(|line| line.split(',').map(str::to_string).collect()).collect()
 }
 
-/// Compares a table with the recorded one of a graph: the first two columns are equal, the third differs by less than a tolerance.
+/// Compares a table with the recorded one of a graph: the first two columns are equal, the third
+/// differs by less than a tolerance.
 #[track_caller]
 fn agree(graph: &str, found: &Path, tolerance: f64) {
     let (found, recorded) = (rows(found), rows(&graphs().join(graph).join("expected.csv")));
@@ -74,7 +76,8 @@ fn digits_are_recognized() {
         let rows = rows(&out.0.join("out/labels.csv"));
         assert_eq!(rows[0], ["seq", "file", "label", "score"]);
         assert_eq!(rows.len(), 1 + 6400);
-        // Rows are in order, and each matches the file it names: the digit is the last part of the name.
+        // Rows are in order, and each matches the file it names: the digit is the last part of the
+        // name.
         let right = rows[1..].iter().enumerate().filter(|(i, row)| {
             assert_eq!(row[0], i.to_string());
             row[1].ends_with(&format!("-{}.png", row[2]))
@@ -99,8 +102,8 @@ fn classify_agrees_with_onnxruntime() {
             worst = worst.max((score - row[3].parse::<f64>().unwrap()).abs());
             winners += usize::from(rank == 0 && at[column(&format!("class_{rank}"))] == row[2]);
         }
-        // A resize that differs by one level in a few pixels moves a logit by at most 0.12; the closest two winners are
-        // 0.01 apart.
+        // A resize that differs by one level in a few pixels moves a logit by at most 0.12; the
+        // closest two winners are 0.01 apart.
         assert!(winners >= 89, "{winners} of 90 winners");
         assert!(worst < 0.05, "a score is off by {worst}");
     }
@@ -154,8 +157,9 @@ fn voice_agrees_with_numpy() {
     agree("voice", &out.0.join("out/voice.csv"), 1e-3);
 }
 
-/// Each repetition gives the scores of the first; with `on_end: keep` it starts with the state of the end of the sound, and the
-/// first scores differ. `.ci/lanes/packages/graphs` checks that memory does not grow with the length.
+/// Each repetition gives the scores of the first; with `on_end: keep` it starts with the state of
+/// the end of the sound, and the first scores differ. `.ci/lanes/packages/graphs` checks that
+/// memory does not grow with the length.
 #[test]
 fn repeated_sound_resets_the_state() {
     let heard = |on_end: &str| {
@@ -180,8 +184,8 @@ fn repeated_sound_resets_the_state() {
     );
 }
 
-/// Two streams through one model, in batches, give the same scores as each alone. With `on_skip: reset` a stream that misses
-/// messages starts with an empty state.
+/// Two streams through one model, in batches, give the same scores as each alone. With
+/// `on_skip: reset` a stream that misses messages starts with an empty state.
 #[test]
 fn streams_that_share_a_model_do_not_share_its_state() {
     let listen = graphs().join("listen").canonicalize().unwrap();
@@ -277,8 +281,9 @@ fn printed_numbers_are_those_of_the_trigger_or_the_anchor() {
     }
 }
 
-/// Each message comes after a gap that is too long, so each starts with an empty state, as it does if the previous message is
-/// missing. The clock is simulated, so a simulated clock scheduling does not change the gaps.
+/// Each message comes after a gap that is too long, so each starts with an empty state, as it does
+/// if the previous message is missing. The clock is simulated, so a simulated clock scheduling does
+/// not change the gaps.
 #[test]
 fn a_gap_resets_the_streams_of_an_input() {
     let listen = graphs().join("listen").canonicalize().unwrap();
@@ -314,8 +319,9 @@ fn a_gap_resets_the_streams_of_an_input() {
     assert_ne!(kept[100], anew[100], "without a silence the state stays");
 }
 
-/// Pairs two sensors by time. Here a thread sends the packets of the inertial sensor; `.ci/lanes/packages/graphs` runs the script beside the graph,
-/// and checks timings, which this test leaves out because the machine may be busy.
+/// Pairs two sensors by time. Here a thread sends the packets of the inertial sensor;
+/// `.ci/lanes/packages/graphs` runs the script beside the graph, and checks timings, which this
+/// test leaves out because the machine may be busy.
 #[test]
 fn fusion_pairs_two_sensors_by_time() {
     let (frames, within) = (60, 10_000_000);
@@ -372,7 +378,8 @@ fn fusion_pairs_two_sensors_by_time() {
     let notes = report["notes"].as_array().unwrap();
     let shown = |note: &Value| note.as_str().unwrap().contains("the first: expected 36 bytes, found 20: ");
     assert!(notes.iter().any(shown), "{notes:?}");
-    // Paired messages began together, however busy the machine was, and the deadlines of both sources apply to them.
+    // Paired messages began together, however busy the machine was, and the deadlines of both
+    // sources apply to them.
     let histograms = report["histograms"].as_array().unwrap();
     let skew = histograms.iter().find(|found| found["tag"] == "steer.skew").unwrap();
     assert_eq!(skew["count"].as_u64(), Some(paired));

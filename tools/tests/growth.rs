@@ -7,7 +7,8 @@ use std::fmt::Write;
 /// Nodes of the small graph; the large one has four times as many.
 const NODES: usize = 200;
 
-/// A source with many sinks, each after a node and with a deadline, and pairs of a source and a sink.
+/// A source with many sinks, each after a node and with a deadline, and pairs of a source and a
+/// sink.
 fn graph(nodes: usize) -> String {
     let source = "{ kind: synthetic, config: { pattern: counter, count: 30 } }";
     let mut text = format!("version: 1\nnodes:\n  s: {source}\n");
@@ -36,7 +37,8 @@ fn one() {
     Cost::of_children().print();
 }
 
-/// Four times the nodes cost four times as much, and not sixteen times. The limit lies between the two.
+/// Four times the nodes cost four times as much, and not sixteen times. The limit lies between the
+/// two.
 #[test]
 fn the_cost_of_a_run_grows_with_the_graph() {
     for words in OUTPUTS {

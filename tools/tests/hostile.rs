@@ -1,5 +1,6 @@
-//! Wrong graphs with the messages for each: `tests/hostile/NAME.yaml` and `NAME.txt`. The pairs also make a page of the book.
-//! `LIMEN_BLESS=1` rewrites texts and page; read them before you commit them.
+//! Wrong graphs with the messages for each: `tests/hostile/NAME.yaml` and `NAME.txt`. The pairs
+//! also make a page of the book. `LIMEN_BLESS=1` rewrites texts and page; read them before you
+//! commit them.
 
 use limen_tests::recorded::assert_recorded;
 use std::fmt::Write as _;

@@ -1,4 +1,5 @@
-//! The keys and types of the JSON objects that scripts read: `--json` and the statistics of a monitor.
+//! The keys and types of the JSON objects that scripts read: `--json` and the statistics of a
+//! monitor.
 
 use crate::monitor::Watched;
 use crate::program::Folder;

@@ -1,4 +1,5 @@
-//! One binary for all tests of the program and its library: linking is most of the cost of a test binary.
+//! One binary for all tests of the program and its library: linking is most of the cost of a test
+//! binary.
 
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 

@@ -7,7 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// Eight images through a model and a layer; the layer fails once and is restarted, for which it reads its weights again.
+/// Eight images through a model and a layer; the layer fails once and is restarted, for which it
+/// reads its weights again.
 const GRAPH: &str = "
 version: 1
 nodes:
@@ -77,7 +78,8 @@ fn a_graph_in_memory_gives_the_same_as_from_files() {
     let notes = planned.nodes().iter().find(|node| node.name == "digit").unwrap().notes.join("\n");
     assert!(notes.contains("verified with the 8 items of mem:verify.npz"), "{notes}");
     assert!(!notes.contains("tried in this process"), "{notes}");
-    // The plan holds what a node that is built or restarted reads, and no longer what only the model needed.
+    // The plan holds what a node that is built or restarted reads, and no longer what only the
+    // model needed.
     let [images, _, _, head] = files();
     assert_eq!(planned.memory().files, images.1.len() + head.1.len());
     let (expected, found) = (outputs(on_disk), outputs(planned));
@@ -137,7 +139,8 @@ fn a_file_in_memory_that_is_replaced_is_tried_again() {
     let text = graph_at("mem:").replace(", verify: { case: mem:verify.npz }", "");
     let model = file("digits.onnx");
     let first = outputs(plan(in_memory(&text)).unwrap());
-    // A model of the same length with another weight of its last layer, whichever byte of it has the highest bits.
+    // A model of the same length with another weight of its last layer, whichever byte of it has
+    // the highest bits.
     let mut other = model.clone();
     let at = model.len() - 400;
     other[at..at + 4].iter_mut().for_each(|byte| *byte ^= 0x10);

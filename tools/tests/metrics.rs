@@ -1,4 +1,5 @@
-//! `--metrics`: what a scraper of Prometheus gets, and what clients that misbehave get. `.ci/lanes/formats/metrics` reads it with Prometheus's own parser.
+//! `--metrics`: what a scraper of Prometheus gets, and what clients that misbehave get.
+//! `.ci/lanes/formats/metrics` reads it with Prometheus's own parser.
 
 use crate::program::Folder;
 use limen_run::{MetricsServer, RunMetrics};

@@ -1,4 +1,5 @@
-//! Commands about models: graphs for a model, inspection, comparison, compilation and choice of a backend.
+//! Commands about models: graphs for a model, inspection, comparison, compilation and choice of a
+//! backend.
 
 use crate::program::{COUNTING, Folder, SLOW};
 use serde_json::Value;
@@ -88,7 +89,8 @@ fn models_are_inspected_and_compared_from_the_command_line() {
         );
     }
     if cfg!(feature = "tract") {
-        // The two round differently, so nothing else has to differ: the whole comparison is printed, and no refusal.
+        // The two round differently, so nothing else has to differ: the whole comparison is
+        // printed, and no refusal.
         let ran = folder.run(
             "verify-backend graph.yaml --against tract --set nodes.digit.config.verify={\"against\":\"rten\",\"atol\":0,\"rtol\":0}",
         );
@@ -98,7 +100,8 @@ fn models_are_inspected_and_compared_from_the_command_line() {
             ran.expect(2, part, "");
         }
         assert_eq!(ran.err, "");
-        // With `auto`, the backend that was compared with has been called, and is not said to be untried.
+        // With `auto`, the backend that was compared with has been called, and is not said to be
+        // untried.
         let ran = folder.run("verify-backend graph.yaml --against tract --set nodes.digit.config.backend=auto");
         ran.expect(0, "against `tract`, 32 calls", "");
         assert!(!ran.out.contains("tract has its operators and types, and was not tried"), "{}", ran.out);

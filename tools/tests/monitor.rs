@@ -1,4 +1,5 @@
-//! `--monitor`: a run is watched, changed and stopped through its socket, and no client disturbs it.
+//! `--monitor`: a run is watched, changed and stopped through its socket, and no client disturbs
+//! it.
 
 use crate::program::{Folder, Ran, signal, signal_until_it_ends};
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! `--dot`, `--svg` and `--mermaid`: pictures of plans and of runs. `.ci/lanes/browser/report` draws them with the programs that they are for.
+//! `--dot`, `--svg` and `--mermaid`: pictures of plans and of runs. `.ci/lanes/browser/report`
+//! draws them with the programs that they are for.
 
 use crate::program::Folder;
 use std::fs;

@@ -340,7 +340,8 @@ fn the_first_signal_drains_and_the_second_exits() {
         let mut child = folder.command("graph.yaml").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut err = BufReader::new(child.stderr.take().unwrap());
         let mut out = BufReader::new(child.stdout.take().unwrap());
-        // A number was printed, so messages move, and the source always has another one for the slow node.
+        // A number was printed, so messages move, and the source always has another one for the
+        // slow node.
         out.read_line(&mut String::new()).unwrap();
         signal(&child, name);
         for said in ["limen-run: `numbers` does not end by itself: stop the run with Ctrl-C", "limen-run: stopping"] {

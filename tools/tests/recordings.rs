@@ -1,4 +1,5 @@
-//! Recordings of graphs: what is recorded replays the same, a full disk loses what is counted, and mistakes are named.
+//! Recordings of graphs: what is recorded replays the same, a full disk loses what is counted, and
+//! mistakes are named.
 
 use crate::program::Folder;
 use limen_recording::reader::RecordingReader;
@@ -107,7 +108,8 @@ fn origins(path: &Path) -> Vec<u64> {
     times.iter().map(|time| (time - times[0]) / 1_000_000).collect()
 }
 
-/// What goes by origins covers recorded time at `original` and `max`, what goes by the clock only at `original`; otherwise the run says so.
+/// What goes by origins covers recorded time at `original` and `max`, what goes by the clock only
+/// at `original`; otherwise the run says so.
 #[test]
 fn times_cover_as_much_of_a_recording_as_the_page_says() {
     let folder = Folder::with(
@@ -158,7 +160,8 @@ fn times_cover_as_much_of_a_recording_as_the_page_says() {
     }
 }
 
-/// Every source of recorded times says what no recorded time passes for, and every time that goes by the clock is named.
+/// Every source of recorded times says what no recorded time passes for, and every time that goes
+/// by the clock is named.
 #[test]
 fn times_by_the_clock_are_noted_behind_every_recording() {
     let folder = Folder::with(
@@ -200,7 +203,8 @@ fn times_by_the_clock_are_noted_behind_every_recording() {
     }
 }
 
-/// On a simulated clock the recorded times are those of the replay, whatever the machine does meanwhile.
+/// On a simulated clock the recorded times are those of the replay, whatever the machine does
+/// meanwhile.
 #[test]
 fn a_recording_replays_on_a_simulated_clock() {
     let folder = Folder::with(
@@ -322,7 +326,8 @@ fn mistakes_about_recordings_are_named() {
         assert!(format!("{}{}", ran.out, ran.err).contains(expected), "{words}: {}{}", ran.out, ran.err);
         assert_eq!(ran.code, Some(code), "{words}");
     }
-    // An index that leads to the wrong place, with its checksum left out: a reader that seeks would not find the messages.
+    // An index that leads to the wrong place, with its checksum left out: a reader that seeks would
+    // not find the messages.
     let mut astray = whole;
     let end = astray.len();
     let summary = u64::from_le_bytes(astray[end - 28..end - 20].try_into().unwrap()) as usize;

@@ -1,4 +1,5 @@
-//! The reference pages of `docs/` say what the program and its tests say. `LIMEN_BLESS=1` rewrites the generated pages.
+//! The reference pages of `docs/` say what the program and its tests say. `LIMEN_BLESS=1` rewrites
+//! the generated pages.
 
 use limen_tests::recorded::assert_recorded;
 use std::fmt::Write as _;
@@ -24,7 +25,8 @@ fn codes() {
     check("codes.md", &text);
 }
 
-/// The page is that of a program with the default features; what `wgpu` adds is on the page about GPUs.
+/// The page is that of a program with the default features; what `wgpu` adds is on the page about
+/// GPUs.
 #[cfg(not(feature = "wgpu"))]
 #[test]
 fn kinds() {
@@ -114,7 +116,8 @@ fn whole_graphs_in_the_book_are_right() {
     assert!(whole.len() >= 2, "{}", whole.len());
 }
 
-/// Checks kinds, keys and values, but not the nodes it connects to and the files it names, which are elsewhere.
+/// Checks kinds, keys and values, but not the nodes it connects to and the files it names, which
+/// are elsewhere.
 #[test]
 fn parts_of_graphs_in_the_book_are_right() {
     let nodes = "nodes:\n  a: { kind: synthetic, config: { pattern: counter } }\n  z: { kind: \"null\", from: a }\n";
@@ -194,7 +197,8 @@ fn features_and_examples_are_listed() {
     }
 }
 
-/// What the doc comment of a test states: a paragraph that begins with `MARK (SUBJECT): ` and ends at an empty line.
+/// What the doc comment of a test states: a paragraph that begins with `MARK (SUBJECT): ` and ends
+/// at an empty line.
 struct Statement {
     subject: String,
     text: String,

@@ -1,5 +1,5 @@
-//! The page about failing sensors quotes what the program prints: the sensors of its graph fail one after the other, and every quoted line
-//! comes.
+//! The page about failing sensors quotes what the program prints: the sensors of its graph fail one
+//! after the other, and every quoted line comes.
 
 use crate::program::Folder;
 use limen_tests::{tcp_port, udp_port};

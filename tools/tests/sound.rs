@@ -4,7 +4,8 @@ use crate::program::{Folder, Ran};
 use std::fs;
 use std::path::Path;
 
-/// Runs a graph of which the sound devices are files: `played` writes out.raw, and `heard` reads in.raw.
+/// Runs a graph of which the sound devices are files: `played` writes out.raw, and `heard` reads
+/// in.raw.
 fn run(folder: &Folder, words: &str) -> Ran {
     let path = |name: &str| folder.0.join(name).display().to_string();
     let config = format!(

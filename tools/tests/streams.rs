@@ -223,7 +223,8 @@ nodes:
 
 /// Promise (descriptors): A datagram that waited while the process was frozen misses its deadline.
 ///
-/// A process that is stopped for 250 ms while a sensor sends at 1 kHz misses its deadlines of 50 ms, and counts them.
+/// A process that is stopped for 250 ms while a sensor sends at 1 kHz misses its deadlines of 50
+/// ms, and counts them.
 #[test]
 fn a_frozen_process_counts_missed_deadlines() {
     let graph = "

@@ -1,4 +1,5 @@
-//! Text from files, models, libraries and the command line never reaches the terminal with control characters.
+//! Text from files, models, libraries and the command line never reaches the terminal with control
+//! characters.
 
 use crate::program::{Folder, Ran};
 use limen_tests::protobuf::field;

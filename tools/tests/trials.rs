@@ -227,7 +227,8 @@ fn two_graphs_of_one_process_keep_what_they_find_in_their_own_folders() {
     assert_eq!((kept("one").len(), kept("two").len()), (0, 1));
 }
 
-/// A trial loads whatever its graph names; the process that runs the graph has room for one library.
+/// A trial loads whatever its graph names; the process that runs the graph has room for one
+/// library.
 #[cfg(feature = "ort")]
 #[test]
 fn a_graph_with_another_library_of_onnx_runtime_is_refused() {

@@ -1,5 +1,5 @@
-//! `backend: ort` with `provider: webgpu`, from a user's point of view. Those that need the plugin and a driver do nothing without
-//! `LIMEN_ONNXRUNTIME_PLUGIN`.
+//! `backend: ort` with `provider: webgpu`, from a user's point of view. Those that need the plugin
+//! and a driver do nothing without `LIMEN_ONNXRUNTIME_PLUGIN`.
 
 use crate::program::{Folder, Ran, says};
 use crate::trials::{FLOAT, model_with, node, weight};

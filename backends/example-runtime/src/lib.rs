@@ -1,7 +1,9 @@
-//! A runtime in a crate outside limen: an inference library as a backend of `infer`, here the library rten with few of its types.
+//! A runtime in a crate outside limen: an inference library as a backend of `infer`, here the
+//! library rten with few of its types.
 //!
-//! [`register`] adds it to a registry. A graph then names it in `backend:`, `verify.against`, `shadow.backend` and `fallback:`, and
-//! `backend: auto` tries it after the stock backends, or before them if it is measured to be faster.
+//! [`register`] adds it to a registry. A graph then names it in `backend:`, `verify.against`,
+//! `shadow.backend` and `fallback:`, and `backend: auto` tries it after the stock backends, or
+//! before them if it is measured to be faster.
 
 use limen::Registry;
 use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
@@ -12,7 +14,8 @@ use rten::{Model, NodeId, Value, ValueView};
 use rten_tensor::prelude::*;
 use std::sync::Arc;
 
-/// Adds the backend `example`: `Registry::new().with(limen_infer::register).with(example_runtime::register)`.
+/// Adds the backend `example`:
+/// `Registry::new().with(limen_infer::register).with(example_runtime::register)`.
 pub fn register(registry: Registry) -> Registry {
     registry.runtime::<Example>()
 }

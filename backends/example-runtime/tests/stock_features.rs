@@ -1,4 +1,5 @@
-//! A runtime in a crate of its own has what those of limen have: verification, batches, `shadow`, `fallback` and `auto`.
+//! A runtime in a crate of its own has what those of limen have: verification, batches, `shadow`,
+//! `fallback` and `auto`.
 
 use example_runtime::{Calls, Example, register};
 use limen::backend::{BackendError, BatchRef, Capabilities, SessionMetadata};

@@ -1,12 +1,14 @@
-//! Devices with memory of their own, for every API: their memory, the order of their calls, their loss and their rebuilding, and the
-//! copies to and from host memory.
+//! Devices with memory of their own, for every API: their memory, the order of their calls, their
+//! loss and their rebuilding, and the copies to and from host memory.
 //!
-//! A session enqueues its calls on a stream of its own. A call follows the calls that wrote its inputs, on the device, so nothing waits
-//! for it on the host. Calls keep their inputs until the host has seen that they ended (`Session::finish`), so a slot is never written
-//! while something reads it, and slots need no event of their last use.
+//! A session enqueues its calls on a stream of its own. A call follows the calls that wrote its
+//! inputs, on the device, so nothing waits for it on the host. Calls keep their inputs until the
+//! host has seen that they ended (`Session::finish`), so a slot is never written while something
+//! reads it, and slots need no event of their last use.
 //!
-//! A device has a generation, which changes when it is lost and rebuilt. What an earlier generation wrote is lost with it. A call whose
-//! inputs are lost has no result, and is not what failed: only the call that wrote them is.
+//! A device has a generation, which changes when it is lost and rebuilt. What an earlier generation
+//! wrote is lost with it. A call whose inputs are lost has no result, and is not what failed: only
+//! the call that wrote them is.
 
 // The mock calls only a part of what is here for all devices.
 #![cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, unused_imports))]

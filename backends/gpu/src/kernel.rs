@@ -1,4 +1,5 @@
-//! Kernels that a graph brings along: their config, the sizes that it computes, and the interface of a shader.
+//! Kernels that a graph brings along: their config, the sizes that it computes, and the interface
+//! of a shader.
 
 mod config;
 mod expression;

@@ -1,4 +1,5 @@
-//! The kind `kernel`, stock kinds on a device, and the kinds that copy messages to and from devices.
+//! The kind `kernel`, stock kinds on a device, and the kinds that copy messages to and from
+//! devices.
 
 mod copy;
 #[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code))]
@@ -24,7 +25,8 @@ const DEVICES: [(&str, bool, &str); 2] = [
     ),
 ];
 
-/// Adds the devices of this program to the kinds that can run on them, and says of the others how to get them.
+/// Adds the devices of this program to the kinds that can run on them, and says of the others how
+/// to get them.
 pub(crate) fn register_on_devices(registry: limen::Registry) -> limen::Registry {
     #[cfg(feature = "wgpu")]
     let registry = stock::register::<crate::backend::WgpuApi>(registry);

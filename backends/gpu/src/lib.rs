@@ -5,8 +5,9 @@
 //! | `wgpu` | `wgpu` | a GPU, through its Vulkan driver |
 //! | `cuda` | `cuda12` or `cuda13` | an NVIDIA GPU, through CUDA |
 //!
-//! Both are also values of `backend:` for the kind `infer` of `limen-infer`, which this crate adds them to: tract reads and simplifies a
-//! model, and its operators are lowered to programs of kernels. Stock kinds with `device:` are lowered to the same programs.
+//! Both are also values of `backend:` for the kind `infer` of `limen-infer`, which this crate adds
+//! them to: tract reads and simplifies a model, and its operators are lowered to programs of
+//! kernels. Stock kinds with `device:` are lowered to the same programs.
 //!
 //! Without either feature a program has the kinds of this crate, and says which feature it lacks.
 //!
@@ -40,9 +41,10 @@ pub use base::{CopyDevice, Devices};
 pub use kernel::{ArgumentNumber, Expression, KernelArgument, KernelConfig, KernelNumber, KernelOutput};
 pub use kind::{CopyConfig, KernelKind, ToDeviceKind, ToHostKind};
 
-/// Adds the kinds `kernel`, `to_device` and `to_host`, the devices of stock kinds, and the backends `wgpu` and `cuda`, each if this crate
-/// was built with it: `Registry::new().with(limen_infer::register).with(limen_gpu::register)`. Stock kinds that are to run on a device
-/// have to be in the registry before.
+/// Adds the kinds `kernel`, `to_device` and `to_host`, the devices of stock kinds, and the backends
+/// `wgpu` and `cuda`, each if this crate was built with it:
+/// `Registry::new().with(limen_infer::register).with(limen_gpu::register)`. Stock kinds that are to
+/// run on a device have to be in the registry before.
 pub fn register(registry: limen::Registry) -> limen::Registry {
     let registry = kind::register_on_devices(registry);
     #[cfg(any(feature = "cuda", feature = "wgpu"))]

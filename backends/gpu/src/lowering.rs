@@ -1,5 +1,5 @@
-//! Programs for devices, lowered from models. No API of a device is named here: a program is what a call computes; how a device
-//! compiles, stores and runs it is the device's.
+//! Programs for devices, lowered from models. No API of a device is named here: a program is what a
+//! call computes; how a device compiles, stores and runs it is the device's.
 
 mod contraction;
 #[cfg(feature = "cuda")]

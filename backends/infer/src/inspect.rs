@@ -1,5 +1,5 @@
-//! The description of a model or a file of weights, read without loading it into a runtime. Written to a file it is a
-//! manifest, which a node's model has to match.
+//! The description of a model or a file of weights, read without loading it into a runtime. Written
+//! to a file it is a manifest, which a node's model has to match.
 
 use crate::base::sha256;
 use crate::onnx::{Elem, Input, Op, Outline, computes_doubles};
@@ -100,7 +100,8 @@ pub fn inspect(path: &Path) -> Result<Inspection, BackendError> {
     inspect_within(path, Trials::MAX_SIZE, &|_| ())
 }
 
-/// Like [`inspect`], of a model with at most so many bytes. `on_size` is told how many, before the files of its weights are read.
+/// Like [`inspect`], of a model with at most so many bytes. `on_size` is told how many, before the
+/// files of its weights are read.
 pub(crate) fn inspect_within(path: &Path, max_size: u64, on_size: &dyn Fn(u64)) -> Result<Inspection, BackendError> {
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     if !matches!(ending, "safetensors" | "npy" | "npz") {
@@ -172,22 +173,26 @@ impl Inspection {
         }
     }
 
-    /// Returns a text that the exporter of a model left in it, such as the symbols that it reads. At most 1 MiB of them is kept.
+    /// Returns a text that the exporter of a model left in it, such as the symbols that it reads.
+    /// At most 1 MiB of them is kept.
     pub fn metadata(&self, key: &str) -> Option<&str> {
         self.details.metadata.get(key).map(String::as_str)
     }
 
-    /// Whether the lengths of an output of a model depend on the values of its inputs, as behind `NonZero`.
+    /// Whether the lengths of an output of a model depend on the values of its inputs, as behind
+    /// `NonZero`.
     pub fn depends_on_values(&self, port: &str) -> bool {
         self.details.value_shaped.contains(port)
     }
 
-    /// Whether an input or an output of a model has elements of type f64, which messages carry as f32.
+    /// Whether an input or an output of a model has elements of type f64, which messages carry as
+    /// f32.
     pub fn narrows(&self, port: &str) -> bool {
         self.details.narrowed.contains(port)
     }
 
-    /// Whether a model computes with elements of type f64 between its inputs and outputs, which some backends do in f32.
+    /// Whether a model computes with elements of type f64 between its inputs and outputs, which
+    /// some backends do in f32.
     pub fn computes_f64(&self) -> bool {
         self.details.ops.iter().any(computes_doubles)
     }
@@ -197,8 +202,8 @@ impl Inspection {
         self.tensors.iter().map(Stored::elements).fold(0, u64::saturating_add)
     }
 
-    /// Returns every difference between a model and this manifest, a line each. Names and shapes are compared, and content
-    /// too if the manifest has a checksum.
+    /// Returns every difference between a model and this manifest, a line each. Names and shapes
+    /// are compared, and content too if the manifest has a checksum.
     pub(crate) fn differences(&self, model: &Inspection) -> Vec<String> {
         let mut found = Vec::new();
         if let (Some(expected), Some(opset)) = (self.opset, model.opset)
@@ -255,7 +260,8 @@ fn compare<T: PartialEq>(
     show: impl Fn(&T) -> String,
     found: &mut Vec<String>,
 ) {
-    // Weights of subgraphs may share a name: those with the same name are compared in order. Indices, so that the map is compiled once.
+    // Weights of subgraphs may share a name: those with the same name are compared in order.
+    // Indices, so that the map is compiled once.
     let mut by_name: BTreeMap<&String, (usize, Vec<usize>)> = BTreeMap::new();
     model.iter().enumerate().for_each(|(at, other)| by_name.entry(name(other)).or_default().1.push(at));
     for expected in manifest {

@@ -1,8 +1,9 @@
 //! The inference backends of limen, and the kind `infer` that chooses among them.
 //!
-//! A backend implements `limen::backend::Backend`: it loads a model once (`Prepared`), gives each thread a `Session`, and
-//! runs whole batches. Cargo features decide which backends a program has; `backend:` in the graph file decides, at planning,
-//! which one a node uses. A call of the model is one indirect call, for a whole batch.
+//! A backend implements `limen::backend::Backend`: it loads a model once (`Prepared`), gives each
+//! thread a `Session`, and runs whole batches. Cargo features decide which backends a program has;
+//! `backend:` in the graph file decides, at planning, which one a node uses. A call of the model is
+//! one indirect call, for a whole batch.
 //!
 //! | `backend:` | cargo feature | what it is |
 //! |---|---|---|
@@ -12,14 +13,16 @@
 //! | `auto` | | the first of `ort`, `rten` and `tract` that is available and can run the model |
 //! | `mock` | always | outputs of the right shape after a configured latency; fails, panics or hangs on request |
 //!
-//! Another crate adds a runtime with [`RegisterRuntime::runtime`]: `limen-gpu` adds `wgpu` and `cuda`, and `backends/example-runtime` is the
-//! smallest one.
+//! Another crate adds a runtime with [`RegisterRuntime::runtime`]: `limen-gpu` adds `wgpu` and
+//! `cuda`, and `backends/example-runtime` is the smallest one.
 //!
-//! Planning loads the model, checks its shapes by a trial run and, with `verify:`, compares its outputs with recorded
-//! ones, so a graph whose model is missing, truncated or wrong never starts. Model files are untrusted input: none of them
-//! makes this crate panic, and a model whose constants and attributes ask for oversized tensors is refused before any runtime
-//! sees it. A model is still a program: it can compute a length that exceeds all memory, which aborts the process, or loop
-//! forever. It is therefore tried first in a separate process, if the program supports being started for that ([`trial`]).
+//! Planning loads the model, checks its shapes by a trial run and, with `verify:`, compares its
+//! outputs with recorded ones, so a graph whose model is missing, truncated or wrong never starts.
+//! Model files are untrusted input: none of them makes this crate panic, and a model whose
+//! constants and attributes ask for oversized tensors is refused before any runtime sees it. A
+//! model is still a program: it can compute a length that exceeds all memory, which aborts the
+//! process, or loop forever. It is therefore tried first in a separate process, if the program
+//! supports being started for that ([`trial`]).
 //!
 //! ```
 //! let registry = limen::Registry::new().with(limen_infer::register);
@@ -29,7 +32,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make their own files"))]
-// Without any runtime their shared code is unused, as in a program that needs only `mock`, `linear` and `mlp`.
+// Without any runtime their shared code is unused, as in a program that needs only `mock`, `linear`
+// and `mlp`.
 #![cfg_attr(not(any(feature = "rten", feature = "tract", feature = "ort")), allow(dead_code, unused_imports))]
 
 mod backend;

@@ -1,17 +1,20 @@
 //! ONNX models: reading them, and the code that all runtimes share.
 //!
-//! A file is read and checked once ([`Artifact`], [`Outline`]), and the bytes that were checked are the bytes that run. A
-//! [`Runtime`] prepares the model for the connected shapes; [`Onnx`] makes a backend of any runtime.
+//! A file is read and checked once ([`Artifact`], [`Outline`]), and the bytes that were checked are
+//! the bytes that run. A [`Runtime`] prepares the model for the connected shapes; [`Onnx`] makes a
+//! backend of any runtime.
 //!
 //! # Element types
-//! Ports carry a model's `i64` and `bool` inputs and outputs as `i32`, and `f64` as `f32`, on every runtime, so that a graph
-//! does not change with its backend. If the runtime computes with the wider type, a value that does not fit fails the call.
+//! Ports carry a model's `i64` and `bool` inputs and outputs as `i32`, and `f64` as `f32`, on every
+//! runtime, so that a graph does not change with its backend. If the runtime computes with the
+//! wider type, a value that does not fit fails the call.
 //!
 //! # Shapes
-//! The first dim of an input is its batch if it is symbolic, or if it is 1 (then the model takes one item per call). Other
-//! symbolic dims get their lengths from the connected inputs. A trial run finds the shapes of the outputs; a second one, on two
-//! items, checks that the first dim of every output is the batch. Lengths that vary, with the messages or with their values,
-//! have a bound, and such a model takes one item per call. A call whose outputs have other shapes fails.
+//! The first dim of an input is its batch if it is symbolic, or if it is 1 (then the model takes
+//! one item per call). Other symbolic dims get their lengths from the connected inputs. A trial run
+//! finds the shapes of the outputs; a second one, on two items, checks that the first dim of every
+//! output is the batch. Lengths that vary, with the messages or with their values, have a bound,
+//! and such a model takes one item per call. A call whose outputs have other shapes fails.
 
 mod artifact;
 mod buffers;

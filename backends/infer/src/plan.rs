@@ -1,4 +1,5 @@
-//! Planning a node that runs a model: its config, the choice of a runtime, and the checks made with that runtime.
+//! Planning a node that runs a model: its config, the choice of a runtime, and the checks made with
+//! that runtime.
 
 mod backend_name;
 mod candidate;

@@ -1,4 +1,5 @@
-//! Recording a case of a model on ONNX Runtime, for a graph that does not have one from the framework that trained the model.
+//! Recording a case of a model on ONNX Runtime, for a graph that does not have one from the
+//! framework that trained the model.
 
 use crate::base::BackendOptions;
 use limen::backend::BackendError;
@@ -25,8 +26,8 @@ pub struct RecordRequest {
 /// A case that was recorded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecordedCase {
-    /// The `.npz` of inputs and outputs, for `verify: { case: … }`: the calls before the first whose outputs have other lengths.
-    /// `None` if an output has no elements.
+    /// The `.npz` of inputs and outputs, for `verify: { case: … }`: the calls before the first
+    /// whose outputs have other lengths. `None` if an output has no elements.
     pub npz: Option<Vec<u8>>,
     /// The greatest length that a call gave, of each output with lengths that vary.
     pub longest: BTreeMap<String, usize>,
@@ -34,7 +35,8 @@ pub struct RecordedCase {
     pub greatest: BTreeMap<String, f32>,
 }
 
-/// Calls a model on ONNX Runtime with numbers from 0 to 1, and ones for whole numbers, and returns its inputs and outputs.
+/// Calls a model on ONNX Runtime with numbers from 0 to 1, and ones for whole numbers, and returns
+/// its inputs and outputs.
 ///
 /// # Errors
 /// When this program or machine has no ONNX Runtime, or it does not run the model.
@@ -153,7 +155,8 @@ mod on_ort {
                 input.bytes.resize(begin + bytes, 0);
                 let is_whole = Access::for_dtype(input.spec.dtype).holds_only_whole();
                 let numbers = std::iter::repeat_with(|| {
-                    // A linear congruential generator (Numerical Recipes): the same numbers on every machine.
+                    // A linear congruential generator (Numerical Recipes): the same numbers on
+                    // every machine.
                     noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                     if is_whole { 1.0 } else { f64::from(noise >> 8) / f64::from(1 << 24) }
                 });

@@ -1,5 +1,5 @@
-//! The steps of planning that run a model's code: recorded in the trial process, and replayed from the record in the process
-//! that plans the graph.
+//! The steps of planning that run a model's code: recorded in the trial process, and replayed from
+//! the record in the process that plans the graph.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -83,7 +83,8 @@ impl TrialSteps {
         }
     }
 
-    /// Reports the size of the model and its weights, as far as it is known: to read them may take long.
+    /// Reports the size of the model and its weights, as far as it is known: to read them may take
+    /// long.
     pub(crate) fn announce_size(&self, size: u64) {
         if let Mode::Recording(_, report) = &self.mode {
             report(TrialProgress::Size(size));
@@ -129,8 +130,9 @@ impl TrialSteps {
         Vec::deserialize(record.steps.get(&format!("{runtime} {FAILED}"))?).ok()
     }
 
-    /// Whether a runtime may load the model in this process: after a trial, only if the trial used that runtime. A runtime that
-    /// it did not use is considered now because something changed since.
+    /// Whether a runtime may load the model in this process: after a trial, only if the trial used
+    /// that runtime. A runtime that it did not use is considered now because something changed
+    /// since.
     pub(crate) fn admits(&self, runtime: &str) -> bool {
         let Mode::Replaying(record) = &self.mode else { return true };
         let was_tried = record.steps.keys().any(|step| step.split_once(' ').is_some_and(|(name, _)| name == runtime));
@@ -138,7 +140,8 @@ impl TrialSteps {
         was_tried
     }
 
-    /// Records the checksums of the files and their total size in bytes; when replaying, compares them with the record.
+    /// Records the checksums of the files and their total size in bytes; when replaying, compares
+    /// them with the record.
     ///
     /// # Errors
     /// The config field of the first file that differs.

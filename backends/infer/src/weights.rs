@@ -1,6 +1,7 @@
 //! Weights: tensors that are read from files and transformed while a graph is planned.
 //!
-//! A file is SafeTensors, NumPy's `.npy` or `.npz`, or raw numbers whose type and shape are in the config.
+//! A file is SafeTensors, NumPy's `.npy` or `.npz`, or raw numbers whose type and shape are in the
+//! config.
 
 mod config;
 mod encoding;

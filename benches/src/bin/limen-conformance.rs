@@ -1,19 +1,24 @@
-//! Runs the test cases of the ONNX project, one operator each, on every runtime that is built in; with `LIMEN_ONNXRUNTIME_PLUGIN`, only on
-//! ONNX Runtime's provider for WebGPU.
+//! Runs the test cases of the ONNX project, one operator each, on every runtime that is built in;
+//! with `LIMEN_ONNXRUNTIME_PLUGIN`, only on ONNX Runtime's provider for WebGPU.
 //!
-//! `limen-conformance FOLDER [FROM]`: each folder in FOLDER holds `model.onnx`, `in_0.npy`, … and `out_0.npy`, …, as
-//! `benches/backends/conformance.py` writes them. Prints a line for each runtime and case, in order, beginning with the case FROM:
-//! the runtime, the case, and `pass`, `pass with constants` or the error.
+//! `limen-conformance FOLDER [FROM]`: each folder in FOLDER holds `model.onnx`, `in_0.npy`, … and
+//! `out_0.npy`, …, as `benches/backends/conformance.py` writes them. Prints a line for each runtime
+//! and case, in order, beginning with the case FROM: the runtime, the case, and `pass`,
+//! `pass with constants` or the error.
 //!
-//! The cases give the parameters of operators (axes, sizes, pads) as inputs, where exported models have constants. A runtime that needs them
-//! before the call refuses such a case; it is then tried with these inputs as constants, as `inputs: { axes: { value: [1] } }` in a graph.
+//! The cases give the parameters of operators (axes, sizes, pads) as inputs, where exported models
+//! have constants. A runtime that needs them before the call refuses such a case; it is then tried
+//! with these inputs as constants, as `inputs: { axes: { value: [1] } }` in a graph.
 //!
-//! With `tol_0.npy`, …, as `benches/backends/operators.py` writes them, each element may be off by so much, and a NaN there allows every
-//! number. `out_0.fails` instead of `out_0.npy` says that no port carries the result, so the call has to fail. Before the result such a
-//! line says which deviation of the runtime, if any, concerns the model. LIMEN_RUNTIME names the runtimes to run, separated by commas.
+//! With `tol_0.npy`, …, as `benches/backends/operators.py` writes them, each element may be off by
+//! so much, and a NaN there allows every number. `out_0.fails` instead of `out_0.npy` says that no
+//! port carries the result, so the call has to fail. Before the result such a line says which
+//! deviation of the runtime, if any, concerns the model. LIMEN_RUNTIME names the runtimes to run,
+//! separated by commas.
 //!
-//! `limen-conformance --claims` prints each runtime with the element types of its ports and the operators that it has;
-//! `limen-conformance --deviations RUNTIME` prints what that runtime lists as computed otherwise.
+//! `limen-conformance --claims` prints each runtime with the element types of its ports and the
+//! operators that it has; `limen-conformance --deviations RUNTIME` prints what that runtime lists
+//! as computed otherwise.
 
 use half::f16;
 use limen::Folders;
@@ -81,7 +86,8 @@ fn artifact(folder: &Path) -> Result<Artifact, String> {
     Artifact::parse(&path, limen::files::read(&path, 1 << 30).map_err(|e| e.to_string())?).map_err(|e| e.to_string())
 }
 
-/// What the runtime says of the first operator of a case that it computes otherwise than ONNX; empty if it says nothing.
+/// What the runtime says of the first operator of a case that it computes otherwise than ONNX;
+/// empty if it says nothing.
 fn listed<R: Runtime>(folder: &Path) -> String {
     let Ok(artifact) = artifact(folder) else { return String::new() };
     let concerns = |known: &&Deviation| artifact.outline.ops.iter().any(|op| known.is_of(op));
@@ -201,7 +207,8 @@ fn report<R: Runtime>(folder: &Path) {
     let _ = writeln!(out, "{}\t{name}\t{known}{text}", R::NAME).and_then(|()| out.flush());
 }
 
-/// Whether a runtime is to run. One is always asked for in the environment: `cuda`, which needs a device.
+/// Whether a runtime is to run. One is always asked for in the environment: `cuda`, which needs a
+/// device.
 fn is_asked(name: &str) -> bool {
     match std::env::var("LIMEN_RUNTIME") {
         Ok(asked) => asked.split(',').any(|asked| asked == name),
@@ -236,7 +243,8 @@ fn claims<R: Runtime>() {
     let dtypes: Vec<String> = found.dtypes.iter().map(ToString::to_string).collect();
     let ops: Vec<String> = match found.ops {
         Ops::Listed(ops) => {
-            // A node that leaves out what it may. The scales of a `Resize`, which it may not, are whole.
+            // A node that leaves out what it may. The scales of a `Resize`, which it may not, are
+            // whole.
             let mut least = Op::default();
             least.scales = Some(Vec::new());
             let has = |op: &String| {

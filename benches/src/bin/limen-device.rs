@@ -1,5 +1,6 @@
-//! What a node adds to a call on a device: a kernel in a graph, with its copies to and from the device, beside the same upload, dispatch
-//! and read-back written by hand against wgpu, in one process and in turns. Then whether many calls make the process grow.
+//! What a node adds to a call on a device: a kernel in a graph, with its copies to and from the
+//! device, beside the same upload, dispatch and read-back written by hand against wgpu, in one
+//! process and in turns. Then whether many calls make the process grow.
 //!
 //!     limen-device [ROUNDS] [CALLS]
 //!
@@ -74,7 +75,8 @@ impl Graph {
         Graph { driven: wired.drive(Clock::Monotonic).expect("a graph"), inlet, outlet, seq: 0 }
     }
 
-    /// Sends messages of the values, all before the first turn, and takes as many results. Returns the last number.
+    /// Sends messages of the values, all before the first turn, and takes as many results. Returns
+    /// the last number.
     fn call(&mut self, values: &[f32]) -> f32 {
         values.chunks_exact(LENGTH).for_each(|values| self.send(values));
         let mut last = 0.0;
@@ -94,7 +96,8 @@ impl Graph {
             if let Ok(message) = self.outlet.try_recv() {
                 return message.body.as_slice::<f32>().expect("numbers")[LENGTH - 1];
             }
-            // Sleeps where there is nothing to do, as the call by hand does: the cores may be those of the device.
+            // Sleeps where there is nothing to do, as the call by hand does: the cores may be those
+            // of the device.
             if let Turned::Idle(_) = self.driven.turn() {
                 self.driven.wait(Duration::from_millis(100));
             }

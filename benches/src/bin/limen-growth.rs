@@ -1,5 +1,6 @@
-//! Measures how costs grow with nodes, fan-out, payload and rate, and the cost of planning and starting. Prints one JSON object per
-//! line; `benches/growth.py` draws them. `limen-growth [SECONDS]`, one second per point by default.
+//! Measures how costs grow with nodes, fan-out, payload and rate, and the cost of planning and
+//! starting. Prints one JSON object per line; `benches/growth.py` draws them.
+//! `limen-growth [SECONDS]`, one second per point by default.
 
 use limen::{Drain, Options, Plan, Registry, Spec};
 use limen_benches::{Chain, host, median, peak_kib};
@@ -48,7 +49,8 @@ fn fan_out(sinks: usize, cores: usize, seconds: f64) {
     point(curve, sinks as f64, (0..REPETITIONS).map(|_| once()).collect());
 }
 
-/// Time and memory of planning a chain, and the time from reading its text to the first message at its sink.
+/// Time and memory of planning a chain, and the time from reading its text to the first message at
+/// its sink.
 fn planning(nodes: usize) {
     let mut text = String::from("version: 1\nnodes:\n  n0: { kind: handle_source, config: { bytes: 64 }, core: 0 }\n");
     for n in 1..nodes - 1 {

@@ -1,6 +1,7 @@
-//! Measures the calls of a model on a backend, as a node makes them: `limen-models MODEL BACKEND BATCH THREADS SECONDS INPUT...`
-//! prints one JSON object. `INPUT=OUTPUT` is a state, `INPUT:3,64` the shape of an item, and `INPUT=16000` a constant.
-//! `benches/backends/models_run.py` compares these with onnxruntime in Python.
+//! Measures the calls of a model on a backend, as a node makes them: `limen-models MODEL BACKEND
+//! BATCH THREADS SECONDS INPUT...` prints one JSON object. `INPUT=OUTPUT` is a state, `INPUT:3,64`
+//! the shape of an item, and `INPUT=16000` a constant. `benches/backends/models_run.py` compares
+//! these with onnxruntime in Python.
 
 use limen::backend::{Backend, BackendError, BatchMut, BatchRef, Prepared, Session, TensorSpec};
 use limen::message::Dim;

@@ -1,8 +1,10 @@
-//! Checks that a slow consumer does not slow its neighbours: `limen-neighbours [SECONDS]`, 10 seconds per run by default.
+//! Checks that a slow consumer does not slow its neighbours: `limen-neighbours [SECONDS]`, 10
+//! seconds per run by default.
 //!
-//! A source of 1 kHz feeds sixteen consumers that take 20 µs a message. Fifteen share its core; the sixteenth has its own core
-//! and a `latest` edge. In every second run the sixteenth takes a hundred times as long. The p99 of the fifteen may differ by
-//! at most a tenth between the two cases, over all runs of each. The runs are interleaved, so that other load on the machine
+//! A source of 1 kHz feeds sixteen consumers that take 20 µs a message. Fifteen share its core; the
+//! sixteenth has its own core and a `latest` edge. In every second run the sixteenth takes a
+//! hundred times as long. The p99 of the fifteen may differ by at most a tenth between the two
+//! cases, over all runs of each. The runs are interleaved, so that other load on the machine
 //! affects both.
 
 use limen::node::{Building, Connected, Node, NodeError, PlanErrors, Planning, Ports, Sink};

@@ -1,9 +1,11 @@
-//! Runs a load for a long time and checks for losses, memory growth and latency growth: `limen-soak [MINUTES]`, an hour by default.
+//! Runs a load for a long time and checks for losses, memory growth and latency growth:
+//! `limen-soak [MINUTES]`, an hour by default.
 //!
-//! 10,000 messages a second of 64 bytes through two nodes, and 30 frames a second of 1920×1080 through a resize and a mock model.
-//! Nothing may be lost; resident memory may not grow by more than 1 MiB an hour, fitted by least squares after the first
-//! twelfth of the time; the p99 of the last sixth may not exceed 1.25 times that of the second and third twelfth. For each
-//! twelfth it prints the CPU time of other processes and of the host, which may explain a growth.
+//! 10,000 messages a second of 64 bytes through two nodes, and 30 frames a second of 1920×1080
+//! through a resize and a mock model. Nothing may be lost; resident memory may not grow by more
+//! than 1 MiB an hour, fitted by least squares after the first twelfth of the time; the p99 of the
+//! last sixth may not exceed 1.25 times that of the second and third twelfth. For each twelfth it
+//! prints the CPU time of other processes and of the host, which may explain a growth.
 
 use hdrhistogram::Histogram;
 use limen::node::{Building, Connected, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
@@ -81,7 +83,8 @@ fn resident_kib() -> f64 {
 fn taken() -> [f64; 2] {
     let stat = limen::files::system_text("/proc/stat").unwrap_or_default();
     let stolen = stat.lines().next().and_then(|cpu| cpu.split_whitespace().nth(8)?.parse::<f64>().ok());
-    // Summed over processes and the children they have waited for: the machine's total misses times shorter than a tick.
+    // Summed over processes and the children they have waited for: the machine's total misses times
+    // shorter than a tick.
     let own = std::process::id().to_string();
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let others = processes.filter(|entry| *entry.file_name() != *own).filter_map(|entry| {

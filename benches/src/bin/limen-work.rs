@@ -1,11 +1,15 @@
-//! Fixed workloads for counting instructions: `limen-work NAME MESSAGES`; `limen-work list` prints the names.
+//! Fixed workloads for counting instructions: `limen-work NAME MESSAGES`; `limen-work list` prints
+//! the names.
 //!
-//! Each graph is simulated on one thread, with a clock that advances only when all nodes are idle, so the same program executes
-//! the same instructions every time. `.ci/lanes/machine/instructions` counts and compares them.
+//! Each graph is simulated on one thread, with a clock that advances only when all nodes are idle,
+//! so the same program executes the same instructions every time. `.ci/lanes/machine/instructions`
+//! counts and compares them.
 //!
-//! `limen-work cold K` sends single messages through a chain of K nodes, one a turn with everything recorded, and prints the address of a
-//! function that it calls before each: `.ci/lanes/machine/cold` counts the cache lines from one call to the next. `limen-work cold stock` does so with stock
-//! kinds, whose inputs and outputs have names of their own.
+//! `limen-work cold K` sends single messages through a chain of K nodes, one a turn with everything
+//! recorded, and prints the address of a function that it calls before each:
+//! `.ci/lanes/machine/cold` counts the cache lines from one call to the next.
+//! `limen-work cold stock` does so with stock kinds, whose inputs and outputs have names of their
+//! own.
 
 use limen::policy::Telemetry;
 use limen::{Clock, Drain, Options, Plan, Registry, Spec};

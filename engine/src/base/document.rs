@@ -1,8 +1,9 @@
 //! A YAML text as a tree in which every value has its place.
 //!
-//! The only module that uses the YAML library, in `parse` and `printer`. A text is parsed once; [`crate::file::spec`] reads the graph's
-//! structure from the tree by hand, and each node's typed config is read through [`Tree::read`], so every problem found later,
-//! however deep, points into the file. Alias expansion and nesting are limited.
+//! The only module that uses the YAML library, in `parse` and `printer`. A text is parsed once;
+//! [`crate::file::spec`] reads the graph's structure from the tree by hand, and each node's typed
+//! config is read through [`Tree::read`], so every problem found later, however deep, points into
+//! the file. Alias expansion and nesting are limited.
 
 mod parse;
 mod printer;
@@ -39,8 +40,8 @@ pub(crate) enum Value {
     /// Any other number.
     Float(f64),
     Text(String),
-    /// A value substituted from outside the file (a variable, a parameter, the command line). It is read as a number, text or boolean,
-    /// whichever is expected at its place.
+    /// A value substituted from outside the file (a variable, a parameter, the command line). It is
+    /// read as a number, text or boolean, whichever is expected at its place.
     Substituted(Substituted),
     List(Vec<Tree>),
     /// A map, in the order of the file; keys are unique.
@@ -83,7 +84,8 @@ impl Value {
         }
     }
 
-    /// Returns whether two scalars are equal; a substituted value that is still ambiguous equals either reading.
+    /// Returns whether two scalars are equal; a substituted value that is still ambiguous equals
+    /// either reading.
     fn is_same(&self, other: &Value) -> bool {
         match (self, other) {
             (Value::Substituted(a), Value::Substituted(b)) => match (a.settled(), b.settled()) {
@@ -193,7 +195,8 @@ impl Tree {
         }
     }
 
-    /// Returns whether a reported unknown key of the map was meant for this one, so that it is not missing.
+    /// Returns whether a reported unknown key of the map was meant for this one, so that it is not
+    /// missing.
     pub(crate) fn has_misspelt(&self, key: &str, reported: &[Problem]) -> bool {
         let suggested = suggest_one(key);
         let meant = reported.iter().filter(|problem| problem.help.as_ref() == Some(&suggested));
@@ -210,7 +213,8 @@ impl Tree {
         tree
     }
 
-    /// Returns the place of the value at a path such as `batch.max` or `range[1]`, or of its nearest existing ancestor.
+    /// Returns the place of the value at a path such as `batch.max` or `range[1]`, or of its
+    /// nearest existing ancestor.
     pub(crate) fn locate(&self, path: &str) -> Place {
         let mut here = self;
         for step in path.split(['.', '[']).map(|s| s.trim_end_matches(']')).filter(|s| !s.is_empty()) {
@@ -227,12 +231,14 @@ impl Tree {
         here.place.clone()
     }
 
-    /// Reads the tree as a type. Reports all unknown keys of its structs with suggestions, and up to [`MAX_WRONG_VALUES`] wrong values.
+    /// Reads the tree as a type. Reports all unknown keys of its structs with suggestions, and up
+    /// to [`MAX_WRONG_VALUES`] wrong values.
     pub(crate) fn read<T: DeserializeOwned>(&self, problems: &mut Problems) -> Option<T> {
         self.read_or(problems, |field| format!("add `{field}: ..`"))
     }
 
-    /// Reads the config of a node. If the graph has none, the help for a missing field includes the missing `config` key.
+    /// Reads the config of a node. If the graph has none, the help for a missing field includes the
+    /// missing `config` key.
     pub(crate) fn read_config<T: DeserializeOwned>(&self, problems: &mut Problems) -> Option<T> {
         match self.value {
             Value::Null => self.read_or(problems, |field| format!("write `config: {{ {field}: .. }}`")),

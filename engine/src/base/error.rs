@@ -1,7 +1,8 @@
 //! Problems of a graph: where, what was found, what was expected, and a way out.
 //!
-//! Loading and planning collect [`Problem`]s, each with a place in the graph file and a stable code, and return all of
-//! them at once. A node reports problems with its config as [`PlanErrors`], which become [`Problem`]s.
+//! Loading and planning collect [`Problem`]s, each with a place in the graph file and a stable
+//! code, and return all of them at once. A node reports problems with its config as [`PlanErrors`],
+//! which become [`Problem`]s.
 
 use crate::base::json::object;
 use serde::{Deserialize, Serialize};
@@ -139,7 +140,8 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// Problems that a node finds while planning; the engine maps its field names to places in the graph file.
+/// Problems that a node finds while planning; the engine maps its field names to places in the
+/// graph file.
 ///
 /// ```
 /// use limen::node::PlanErrors;
@@ -167,7 +169,8 @@ pub(crate) enum NodePart {
     Input(String),
     /// A connected port, and the specs of its messages and of the port.
     Misfit(String, [String; 2]),
-    /// The inputs that the connections of a node do not match, each with a way out where nothing is connected to it.
+    /// The inputs that the connections of a node do not match, each with a way out where nothing is
+    /// connected to it.
     Connections(Vec<(String, Option<String>)>),
 }
 
@@ -190,7 +193,8 @@ impl PlanErrors {
         self.add(NodePart::Field(field.into()), message.into())
     }
 
-    /// Adds a problem with a field whose value has to be one of these names, for names that are known only when the program runs.
+    /// Adds a problem with a field whose value has to be one of these names, for names that are
+    /// known only when the program runs.
     pub fn not_one_of(&mut self, field: impl Into<String>, found: &str, names: &[&str]) -> &mut FieldError {
         let (message, help) = not_one_of(found, names);
         self.add(NodePart::Value(field.into()), message).help(help)
@@ -201,14 +205,16 @@ impl PlanErrors {
         self.add(NodePart::Input(port.into()), message.into())
     }
 
-    /// Adds a problem with the messages of an input port: their spec, that of the port, and how they differ.
+    /// Adds a problem with the messages of an input port: their spec, that of the port, and how
+    /// they differ.
     pub(crate) fn misfit(&mut self, port: &str, specs: [String; 2], why: String) -> &mut FieldError {
         self.add(NodePart::Misfit(port.into(), specs), why)
     }
 
-    /// Reports that the connections of a node do not match its inputs, for a kind that cannot go on to its ports then. `inputs` has
-    /// the name of every input, and a way out where nothing is connected to it, if there is a better one than to connect it. The
-    /// engine names the connections without an input, and the inputs without a connection.
+    /// Reports that the connections of a node do not match its inputs, for a kind that cannot go on
+    /// to its ports then. `inputs` has the name of every input, and a way out where nothing is
+    /// connected to it, if there is a better one than to connect it. The engine names the
+    /// connections without an input, and the inputs without a connection.
     pub fn connections(&mut self, inputs: impl IntoIterator<Item = (String, Option<String>)>) {
         self.add(NodePart::Connections(inputs.into_iter().collect()), "its connections do not match its inputs".into());
     }
@@ -238,8 +244,8 @@ impl PlanErrors {
     }
 }
 
-/// Returns whether a terminal acts on a character instead of showing it: control characters, bidirectional controls and line
-/// separators.
+/// Returns whether a terminal acts on a character instead of showing it: control characters,
+/// bidirectional controls and line separators.
 pub fn is_terminal_control(c: char) -> bool {
     let bidi = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || bidi || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
@@ -268,8 +274,8 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Above this many names, only those of the same length and first letter are compared: a graph of ten thousand nodes may have as many
-/// wrong names.
+/// Above this many names, only those of the same length and first letter are compared: a graph of
+/// ten thousand nodes may have as many wrong names.
 const MANY: usize = 256;
 /// The maximum number of names listed when none is similar.
 const LISTED: usize = 16;
@@ -323,7 +329,8 @@ pub fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str>) -> Opti
     nearest_of(name, &first(among))
 }
 
-/// The names that are compared, collected so that all callers share the code that compares them; of very many, the first ones.
+/// The names that are compared, collected so that all callers share the code that compares them; of
+/// very many, the first ones.
 fn first<'a>(among: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     among.into_iter().take(10 * MANY).collect()
 }
@@ -365,8 +372,8 @@ fn completed<'a>(name: &str, among: &[&'a str]) -> Option<&'a str> {
     begin.next().is_none().then_some(*only)
 }
 
-/// Whether one letter was replaced, added or left out, or two neighbours were exchanged, and the names share a letter. Costs less
-/// than a distance.
+/// Whether one letter was replaced, added or left out, or two neighbours were exchanged, and the
+/// names share a letter. Costs less than a distance.
 fn is_one_letter_off(name: &[u8], candidate: &[u8]) -> bool {
     let same = name.iter().zip(candidate).take_while(|(a, b)| a == b).count();
     let (name, candidate) = (&name[same..], &candidate[same..]);

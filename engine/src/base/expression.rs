@@ -1,8 +1,10 @@
 //! The grammar of expressions, such as formulas of `map` and sizes of kernels.
 //!
-//! An expression has numbers, names, calls `f(a, b)`, lists `[1, 2]`, parentheses, and operators. Those that bind least come first: `||`,
-//! `&&`, comparisons, `+ -`, `* / %`, `-` and `!` before an operand, and `^`. Operators of one level are computed from the left, `^` from the
-//! right, and a comparison of a comparison is an error. Which of the operators and functions exist, and what they compute, is up to the caller.
+//! An expression has numbers, names, calls `f(a, b)`, lists `[1, 2]`, parentheses, and operators.
+//! Those that bind least come first: `||`, `&&`, comparisons, `+ -`, `* / %`, `-` and `!` before an
+//! operand, and `^`. Operators of one level are computed from the left, `^` from the right, and a
+//! comparison of a comparison is an error. Which of the operators and functions exist, and what
+//! they compute, is up to the caller.
 
 use std::ops::Range;
 
@@ -49,8 +51,8 @@ pub enum Token<'a> {
     Call(&'a str),
 }
 
-/// Parses an expression. Calls `part` with each part, its place, and the places of its operands, in bytes. Operands come before the part that
-/// they belong to, as on a stack.
+/// Parses an expression. Calls `part` with each part, its place, and the places of its operands, in
+/// bytes. Operands come before the part that they belong to, as on a stack.
 ///
 /// # Errors
 /// The first part that is wrong, also by what `part` says.

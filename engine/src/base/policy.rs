@@ -1,5 +1,6 @@
-//! Policies: what a graph file may set for an edge, a node, a worker or a run. Plain data that every folder may use. A node's and an
-//! edge's policies are one struct each, from the file to the stage.
+//! Policies: what a graph file may set for an edge, a node, a worker or a run. Plain data that
+//! every folder may use. A node's and an edge's policies are one struct each, from the file to the
+//! stage.
 
 use crate::base::json::by_name;
 use crate::base::unit::{Bytes, Span};
@@ -112,8 +113,8 @@ pub enum Pick {
     Oldest,
     /// The last within the window.
     Newest,
-    /// Linear interpolation, element by element, between the last message before the moment and the first after it.
-    /// Needs tensors of `f32` or `f64`, and an `anchor`.
+    /// Linear interpolation, element by element, between the last message before the moment and the
+    /// first after it. Needs tensors of `f32` or `f64`, and an `anchor`.
     Interpolate,
 }
 
@@ -177,7 +178,8 @@ pub(crate) enum ClockOffset {
     None,
     /// Adds a fixed offset, ns.
     By(i64),
-    /// Adds the smallest recent difference between arrival and timestamp, assuming that some recent message arrived without delay.
+    /// Adds the smallest recent difference between arrival and timestamp, assuming that some recent
+    /// message arrived without delay.
     Auto,
 }
 
@@ -219,9 +221,11 @@ pub enum OnMiss {
     /// Only counted.
     #[default]
     Count,
-    /// The message is dropped (`expired`) at the next node once it can no longer reach any sink in time.
+    /// The message is dropped (`expired`) at the next node once it can no longer reach any sink in
+    /// time.
     Drop,
-    /// As `drop`; older messages waiting at that node are dropped too (`superseded`), except the newest.
+    /// As `drop`; older messages waiting at that node are dropped too (`superseded`), except the
+    /// newest.
     SkipToLatest,
     /// A miss at the sink ends the run, with exit code 1.
     Stop,
@@ -335,7 +339,8 @@ impl FaultSpec {
     }
 }
 
-/// What a graph file sets for a node: parsed with the file, checked while planning, and moved whole into the node's stage.
+/// What a graph file sets for a node: parsed with the file, checked while planning, and moved whole
+/// into the node's stage.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodePolicy {
     /// What happens when a call fails.
@@ -366,14 +371,15 @@ impl NodePolicy {
     }
 }
 
-/// What a graph file sets for an edge, written at its consumer: parsed with the file, checked while planning, and moved whole into
-/// the edge's endpoints and its consumer's stage.
+/// What a graph file sets for an edge, written at its consumer: parsed with the file, checked while
+/// planning, and moved whole into the edge's endpoints and its consumer's stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, schemars::JsonSchema)]
 #[schemars(default)]
 pub(crate) struct EdgePolicy {
     /// What happens when a message finds the edge full; `block` by default.
     pub(crate) when_full: WhenFull,
-    /// Messages it holds; by default 64 within a core and 256 between two, fewer if they are large, and at least 4.
+    /// Messages it holds; by default 64 within a core and 256 between two, fewer if they are large,
+    /// and at least 4.
     #[schemars(range(min = 1))]
     pub(crate) capacity: Option<usize>,
     /// Soft watermark: the number of messages from which the edge is under pressure.
@@ -416,7 +422,8 @@ impl EdgePolicy {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Telemetry {
-    /// Sixteen bursts after idling, then one in sixteen until the source idles again; every burst if bursts are 20 µs or more apart.
+    /// Sixteen bursts after idling, then one in sixteen until the source idles again; every burst
+    /// if bursts are 20 µs or more apart.
     #[default]
     Auto,
     /// Every burst.
@@ -447,8 +454,9 @@ pub enum Isolation {
 pub enum Wait {
     /// Never sleeps. For a dedicated core.
     Spin,
-    /// Spins if the next message is expected before a sleeping worker would be awake; sleeps otherwise. Wakes up before a timer is due by
-    /// as much as the kernel usually wakes it too late, at most by a tenth of the time left.
+    /// Spins if the next message is expected before a sleeping worker would be awake; sleeps
+    /// otherwise. Wakes up before a timer is due by as much as the kernel usually wakes it too
+    /// late, at most by a tenth of the time left.
     #[default]
     Adaptive,
     /// Sleeps as soon as there is nothing to do.
@@ -471,7 +479,8 @@ pub enum Schedule {
     /// Round robin, in the order of the graph.
     #[default]
     RoundRobin,
-    /// The stage whose next message has the earliest deadline, by `paths` and deadlines of messages.
+    /// The stage whose next message has the earliest deadline, by `paths` and deadlines of
+    /// messages.
     Deadline,
     /// Stages whose outputs have room first, each for as long as it has work and room.
     Throughput,
@@ -522,18 +531,19 @@ impl std::fmt::Display for RealTime {
     }
 }
 
-/// How the models of a graph are tried before it starts. The engine passes this to the kinds that run models
-/// ([`Planning::trials`](crate::node::Planning::trials)); it starts no process itself.
+/// How the models of a graph are tried before it starts. The engine passes this to the kinds that
+/// run models ([`Planning::trials`](crate::node::Planning::trials)); it starts no process itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trials {
     /// The program started for each trial. Default: the current program, if it handles trials.
     pub program: Option<PathBuf>,
     /// Whether models are tried in this process. A model that crashes then crashes this process.
     pub here: bool,
-    /// The most bytes of a model's file and the files of its weights; 1 GiB by default, and no limit with `here`.
+    /// The most bytes of a model's file and the files of its weights; 1 GiB by default, and no
+    /// limit with `here`.
     pub size: Option<u64>,
-    /// Memory limit of a trial, in bytes, beyond what the program itself uses. The default follows from the model's size, as for the
-    /// other two limits.
+    /// Memory limit of a trial, in bytes, beyond what the program itself uses. The default follows
+    /// from the model's size, as for the other two limits.
     pub memory: Option<u64>,
     /// Limit of processor time of a trial, rounded up to whole seconds.
     pub cpu: Option<Duration>,
@@ -542,7 +552,8 @@ pub struct Trials {
 }
 
 impl Trials {
-    /// Returns the most bytes of a model's files: larger ones are refused before they are read, because a path may name a disk image.
+    /// Returns the most bytes of a model's files: larger ones are refused before they are read,
+    /// because a path may name a disk image.
     pub fn max_size(&self) -> u64 {
         let default = if self.here { u64::MAX } else { Self::MAX_SIZE };
         self.size.unwrap_or(default)

@@ -1,9 +1,10 @@
-//! Edges that inspect each message before they accept it: soft marks, a cap on bytes, a lane for urgent messages.
+//! Edges that inspect each message before they accept it: soft marks, a cap on bytes, a lane for
+//! urgent messages.
 //!
-//! An edge is *below* its soft mark, *between* the soft and the hard one, or at the *hard* one; its state before a
-//! message is sent decides about that message. A cap may be overshot: the message that reaches it is still accepted.
-//! Every message has a run of its own, and a lane is a separate queue. That costs tens of nanoseconds a message, paid
-//! only by edges that use these policies.
+//! An edge is *below* its soft mark, *between* the soft and the hard one, or at the *hard* one; its
+//! state before a message is sent decides about that message. A cap may be overshot: the message
+//! that reaches it is still accepted. Every message has a run of its own, and a lane is a separate
+//! queue. That costs tens of nanoseconds a message, paid only by edges that use these policies.
 
 use super::overflow::{evicted, verdict};
 use super::{EdgeFull, Params, Reason, Stamped, stamped};
@@ -90,8 +91,8 @@ impl<T: Payload> Lanes<T> {
             match params.policy.max_bytes.map(|most| most.0.saturating_sub(lane.bytes.waiting())) {
                 None => free,
                 Some(0) => 0,
-                // The cap is reached by the last message, not before; a call that needs more than the cap is not
-                // blocked for ever.
+                // The cap is reached by the last message, not before; a call that needs more than
+                // the cap is not blocked for ever.
                 Some(bytes) => free.min((bytes.div_ceil(params.largest.max(1)) as usize).max(params.emits)),
             }
         };
@@ -169,8 +170,8 @@ impl<T: Payload> Lanes<T> {
                 }
             }
             self.0[at].bytes.sent.add(bytes);
-            // There is room, made or checked above: only the consumer changes the lane meanwhile, and it only makes
-            // room.
+            // There is room, made or checked above: only the consumer changes the lane meanwhile,
+            // and it only makes room.
             if self.0[at].queue.push(Stamped { message, run }).is_err() {
                 self.0[at].bytes.evicted.add(bytes);
                 lose(Reason::FullNewest);

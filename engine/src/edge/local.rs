@@ -1,8 +1,9 @@
 //! Edges inside a worker, and the worker's pool of buffers.
 //!
-//! A burst is a [`Vec`] that the producer hands over and the consumer takes whole, in a few instructions whatever its
-//! length. The consumer returns the emptied buffer to its worker's [`EdgeBuffers`], where the next producer finds it: a
-//! chain of cheap nodes of any length works on two buffers, which stay in the L1 cache.
+//! A burst is a [`Vec`] that the producer hands over and the consumer takes whole, in a few
+//! instructions whatever its length. The consumer returns the emptied buffer to its worker's
+//! [`EdgeBuffers`], where the next producer finds it: a chain of cheap nodes of any length works on
+//! two buffers, which stay in the L1 cache.
 
 use super::rx::{Rx, RxKind};
 use super::tx::{Tx, TxKind};
@@ -37,8 +38,8 @@ impl<T: Payload> Spares<T> {
         if let Some(free) = self.free.checked_sub(1)
             && let Some(place) = self.buffers.get_mut(free)
         {
-            // The old value is not read: it was just written word by word, and a wider read would defeat store-to-load
-            // forwarding. It is an empty list without a buffer.
+            // The old value is not read: it was just written word by word, and a wider read would
+            // defeat store-to-load forwarding. It is an empty list without a buffer.
             std::mem::forget(std::mem::replace(to, std::mem::take(place)));
             self.free = free;
         }
@@ -55,8 +56,8 @@ impl<T: Payload> Spares<T> {
 }
 
 impl EdgeBuffers {
-    /// The spares for buffers of `size` messages, with three added: an edge holds one buffer, its producer fills one,
-    /// and its consumer empties one.
+    /// The spares for buffers of `size` messages, with three added: an edge holds one buffer, its
+    /// producer fills one, and its consumer empties one.
     fn spares<T: Payload>(&mut self, size: usize) -> Rc<RefCell<Spares<T>>> {
         let new = || Box::new(Rc::new(RefCell::new(Spares::<T> { buffers: Vec::new(), free: 0 })));
         let spares = self.spares.entry((TypeId::of::<T>(), size)).or_insert_with(|| new());
@@ -78,7 +79,8 @@ pub(crate) struct Local<T: Payload> {
     pub(super) len: Cell<usize>,
     capacity: usize,
     shared: Arc<EdgeShared>,
-    /// How messages are kept, and the run of a single message or of one burst, which is not in `runs`.
+    /// How messages are kept, and the run of a single message or of one burst, which is not in
+    /// `runs`.
     run: RunCells,
     /// A message that was sent alone; not in `items`.
     single: Cell<Option<Message<T>>>,
@@ -101,8 +103,9 @@ enum BurstForm {
     Burst,
 }
 
-/// A run stored word by word: moved as a whole it would be read with other widths than it was written, which defeats
-/// store-to-load forwarding. The form is here because it fills the word of the weight.
+/// A run stored word by word: moved as a whole it would be read with other widths than it was
+/// written, which defeats store-to-load forwarding. The form is here because it fills the word of
+/// the weight.
 #[derive(Default)]
 #[repr(C)]
 struct RunCells {
@@ -158,7 +161,8 @@ impl<T: Payload> Local<T> {
         self.len.get() == 0
     }
 
-    /// Whether [`Local::put_all`] may send `n` messages: the edge is empty, has room for them, and `n` is at least 1.
+    /// Whether [`Local::put_all`] may send `n` messages: the edge is empty, has room for them, and
+    /// `n` is at least 1.
     #[inline(always)]
     pub(crate) fn takes_all(&self, n: usize) -> bool {
         self.is_empty() && n.wrapping_sub(1) < self.capacity
@@ -167,8 +171,8 @@ impl<T: Payload> Local<T> {
     /// Sends messages that were published together; requires [`Local::takes_all`].
     #[inline(always)]
     pub(crate) fn put_all(&self, staged: &mut Vec<Message<T>>, sent: u64, accounted: u64, weight: u32) {
-        // Nothing else is tested for a single message: more branches in a turn make it harder to predict which stage
-        // comes next.
+        // Nothing else is tested for a single message: more branches in a turn make it harder to
+        // predict which stage comes next.
         if staged.len() == 1
             && let Some(message) = staged.pop()
         {
@@ -178,8 +182,8 @@ impl<T: Payload> Local<T> {
         }
     }
 
-    /// Sends a message into an empty edge. Out of line, so that the message arrives in registers: copying it from where
-    /// the node has just written it would defeat store-to-load forwarding.
+    /// Sends a message into an empty edge. Out of line, so that the message arrives in registers:
+    /// copying it from where the node has just written it would defeat store-to-load forwarding.
     #[inline(never)]
     fn put(&self, message: Message<T>, sent: u64, accounted: u64, weight: u32) {
         self.shared.producer.moved.add(1);
@@ -205,7 +209,8 @@ impl<T: Payload> Local<T> {
         self.run.form.get() == BurstForm::Single
     }
 
-    /// Takes the message that was sent alone, and when it was sent; 0 if it is not recorded. There is one if [`Local::has_single`].
+    /// Takes the message that was sent alone, and when it was sent; 0 if it is not recorded. There
+    /// is one if [`Local::has_single`].
     #[inline]
     pub(super) fn take_single(&self) -> Option<(Message<T>, u64)> {
         let message = self.single.take()?;
@@ -226,7 +231,8 @@ impl<T: Payload> Local<T> {
         has_burst
     }
 
-    /// The run of the `n` messages that [`Local::take_single`] or [`Local::take_burst`] returned last.
+    /// The run of the `n` messages that [`Local::take_single`] or [`Local::take_burst`] returned
+    /// last.
     #[inline]
     pub(super) fn run(&self, n: usize) -> Run {
         self.run.get(n as u32)

@@ -1,7 +1,9 @@
-//! Edges between a graph and the program around it: one end belongs to a stage, the other to a handle.
+//! Edges between a graph and the program around it: one end belongs to a stage, the other to a
+//! handle.
 //!
-//! The same rings, counters and guarantees as between workers, without runs: the ledger does not cover what the program
-//! does with a message before or after the graph. Both ends may move between threads, and neither allocates.
+//! The same rings, counters and guarantees as between workers, without runs: the ledger does not
+//! cover what the program does with a message before or after the graph. Both ends may move between
+//! threads, and neither allocates.
 
 use super::overflow::put_evicting;
 use super::{EdgeShared, EdgeState, FAILED, FINISHED, Half, OPEN, Reason, Remains};

@@ -1,4 +1,5 @@
-//! What a full edge does with messages, by its `when_full`, in each form of an edge. [`WhenFull`] says what else depends on a policy.
+//! What a full edge does with messages, by its `when_full`, in each form of an edge. [`WhenFull`]
+//! says what else depends on a policy.
 
 use super::admission::{AdmissionVerdict, Mark};
 use super::local::{Local, split_runs};
@@ -14,7 +15,8 @@ pub(super) fn evicted(when_full: WhenFull) -> Reason {
     if when_full == WhenFull::Latest { Reason::Superseded } else { Reason::FullOldest }
 }
 
-/// Puts messages into the queue of an edge that evicts, between workers or to and from the program, and counts what it evicts.
+/// Puts messages into the queue of an edge that evicts, between workers or to and from the program,
+/// and counts what it evicts.
 #[inline]
 pub(super) fn put_evicting<M>(
     messages: impl Iterator<Item = M>,

@@ -107,13 +107,14 @@ impl<T: Payload> Rx<T> {
         }
     }
 
-    /// True if each message should be taken only when it is needed, because a fresher one may replace it or a more
-    /// urgent one overtake it.
+    /// True if each message should be taken only when it is needed, because a fresher one may
+    /// replace it or a more urgent one overtake it.
     pub(crate) fn is_perishable(&self) -> bool {
         self.params.policy.when_full.evicts() || self.params.policy.lane_capacity() > 0
     }
 
-    /// Appends up to `n` messages and their runs to the lists. [`Rx::received`] counts them, when the node takes them.
+    /// Appends up to `n` messages and their runs to the lists. [`Rx::received`] counts them, when
+    /// the node takes them.
     #[inline]
     pub(crate) fn fill(&mut self, n: usize, into: &mut Vec<Message<T>>, into_runs: &mut Vec<Run>) {
         match &mut self.kind {
@@ -126,7 +127,8 @@ impl<T: Payload> Rx<T> {
                 if n == 0 {
                     return;
                 }
-                // The runs first: a producer that finds free message slots also finds free run slots.
+                // The runs first: a producer that finds free message slots also finds free run
+                // slots.
                 take_runs(n as u32, front, || runs.pop().ok(), |run| push_run(into_runs, run));
                 if let Ok(chunk) = items.read_chunk(n) {
                     into.extend(chunk);
@@ -150,7 +152,8 @@ impl<T: Payload> Rx<T> {
         if let RxKind::Local(local) = &self.kind { local.has_single() } else { false }
     }
 
-    /// Takes the only message, if [`Rx::has_only`], and returns when it was sent; 0 if it is not recorded.
+    /// Takes the only message, if [`Rx::has_only`], and returns when it was sent; 0 if it is not
+    /// recorded.
     #[inline]
     pub(crate) fn take_only(&mut self) -> Option<(Message<T>, u64)> {
         if let RxKind::Local(local) = &self.kind {
@@ -160,7 +163,8 @@ impl<T: Payload> Rx<T> {
         None
     }
 
-    /// Moves all messages to an empty list, if they were published together within the worker and are at most `most`.
+    /// Moves all messages to an empty list, if they were published together within the worker and
+    /// are at most `most`.
     #[inline]
     pub(crate) fn take_burst(&mut self, most: usize, into: &mut Vec<Message<T>>) -> bool {
         if let RxKind::Local(local) = &self.kind { local.take_burst(most, into) } else { false }
@@ -187,8 +191,8 @@ impl<T: Payload> Rx<T> {
         self.params.shared.consumer.lose(reason, n);
     }
 
-    /// Wakes the producer's worker if it sleeps waiting for room and slots were freed since the last call. Returns
-    /// whether any were.
+    /// Wakes the producer's worker if it sleeps waiting for room and slots were freed since the
+    /// last call. Returns whether any were.
     #[inline]
     pub(crate) fn ring(&mut self) -> bool {
         let freed = std::mem::take(&mut self.dirty);
@@ -242,8 +246,8 @@ impl<T: Payload> Remains for CrossRx<T> {
 }
 
 impl<T: Payload> Rx<T> {
-    /// Converts the end of a crossing edge, to be counted later; a local edge is counted now, because both its ends are
-    /// here.
+    /// Converts the end of a crossing edge, to be counted later; a local edge is counted now,
+    /// because both its ends are here.
     pub(crate) fn into_remains(mut self) -> Result<Box<dyn Remains>, u64> {
         let kind = match self.kind {
             RxKind::Local(_) => return Err(self.empty()),

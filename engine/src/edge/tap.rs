@@ -1,7 +1,8 @@
 //! The producer's end of a tap: copies of a port's messages, for a program that observes them.
 //!
-//! It sits beside the edges of its port, so that a port without taps checks nothing. A copy is made only while the tap
-//! has room and its own pool a free slot: a slow or absent reader costs the graph only the counting.
+//! It sits beside the edges of its port, so that a port without taps checks nothing. A copy is made
+//! only while the tap has room and its own pool a free slot: a slow or absent reader costs the
+//! graph only the counting.
 
 use super::{CrossTx, CrossTxKind, OuterTx, Params, Reason};
 use crate::message::payload::{Message, Payload};

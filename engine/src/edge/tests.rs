@@ -166,7 +166,8 @@ fn a_partial_take_splits_its_run() {
     });
 }
 
-/// An edge keeps the memory reserved for its runs, whatever capacity the taker has: nothing grows while messages move.
+/// An edge keeps the memory reserved for its runs, whatever capacity the taker has: nothing grows
+/// while messages move.
 #[test]
 fn a_taker_with_small_buffers_leaves_the_edge_its_capacity() {
     every_form(&[WhenFull::Block], 64, |name, mut tx, mut rx, _| {
@@ -184,8 +185,8 @@ fn a_taker_with_small_buffers_leaves_the_edge_its_capacity() {
 
 /// Promise (edges): A message keeps its timestamps, whatever the speed of producer and consumer.
 ///
-/// Between two threads: a producer that fills each slot as soon as it is free never finds the run ring full, because
-/// the consumer takes the run of a message before it frees the message's slot.
+/// Between two threads: a producer that fills each slot as soon as it is free never finds the run
+/// ring full, because the consumer takes the run of a message before it frees the message's slot.
 #[test]
 fn between_threads_every_message_keeps_its_own_run() {
     const ALL: u64 = if cfg!(miri) { 300 } else { 50_000 };

@@ -58,8 +58,8 @@ impl<T: Payload> Tx<T> {
         &self.params.name
     }
 
-    /// Gives an empty list a buffer for the next publication: for a local edge the most recently used one; for a
-    /// crossing edge a new one, which the producer keeps.
+    /// Gives an empty list a buffer for the next publication: for a local edge the most recently
+    /// used one; for a crossing edge a new one, which the producer keeps.
     pub(crate) fn lend(&self, to: &mut Vec<Message<T>>) {
         match &self.kind {
             TxKind::Local(local) => local.spares.borrow_mut().lend(to),
@@ -82,11 +82,13 @@ impl<T: Payload> Tx<T> {
         }
     }
 
-    /// How many messages may be sent now. Unlimited if messages may be lost; an edge inside a worker then still returns
-    /// what is free, but never zero: its consumer gets a turn before anything must be lost.
+    /// How many messages may be sent now. Unlimited if messages may be lost; an edge inside a
+    /// worker then still returns what is free, but never zero: its consumer gets a turn before
+    /// anything must be lost.
     ///
-    /// A producer that found the edge full continues when a quarter is free, or when a slot has been free for 20 µs:
-    /// taking each slot as it comes free would make both ends contend for the same cache line.
+    /// A producer that found the edge full continues when a quarter is free, or when a slot has
+    /// been free for 20 µs: taking each slot as it comes free would make both ends contend for the
+    /// same cache line.
     #[inline]
     pub(crate) fn room(&mut self, want: usize, now: impl FnOnce() -> u64) -> usize {
         // The usual case: the edge is within a worker, and its producer is not waiting.
@@ -114,7 +116,8 @@ impl<T: Payload> Tx<T> {
             self.stalled = Some(0);
             return 0;
         }
-        // An edge that inspects messages may never have a quarter of its slots free, because of its cap on bytes.
+        // An edge that inspects messages may never have a quarter of its slots free, because of its
+        // cap on bytes.
         let enough = matches!(self.kind, TxKind::Local(_) | TxKind::Inspecting(..))
             || self.params.capacity < HYSTERESIS_FROM
             || free >= self.params.capacity / 4;
@@ -134,8 +137,8 @@ impl<T: Payload> Tx<T> {
         free
     }
 
-    /// Registers the producer as waiting for room, here or in a pool whose slots travel this way. True if it must check
-    /// once more before sleeping.
+    /// Registers the producer as waiting for room, here or in a pool whose slots travel this way.
+    /// True if it must check once more before sleeping.
     pub(crate) fn request_room(&mut self) -> bool {
         if matches!(self.kind, TxKind::Local(_)) {
             return false;
@@ -144,8 +147,8 @@ impl<T: Payload> Tx<T> {
         self.params.shared.request_room()
     }
 
-    /// The edge itself, if it is within a worker. A message for an empty edge may be put there directly: this end keeps
-    /// state only about an edge that was full.
+    /// The edge itself, if it is within a worker. A message for an empty edge may be put there
+    /// directly: this end keeps state only about an edge that was full.
     pub(crate) fn local(&self) -> Option<Rc<Local<T>>> {
         if let TxKind::Local(local) = &self.kind { Some(local.clone()) } else { None }
     }
@@ -155,8 +158,9 @@ impl<T: Payload> Tx<T> {
         if let TxKind::Local(local) = &self.kind { local.is_empty() } else { false }
     }
 
-    /// Whether the edge would fail its producer because it has no room for all messages of these classes and sizes.
-    /// Until they are sent only the consumer changes the edge, and it only makes room.
+    /// Whether the edge would fail its producer because it has no room for all messages of these
+    /// classes and sizes. Until they are sent only the consumer changes the edge, and it only makes
+    /// room.
     pub(crate) fn refuses(&self, coming: impl ExactSizeIterator<Item = (Qos, u64)> + Clone) -> bool {
         self.params.policy.when_full == WhenFull::Fail
             && match &self.kind {
@@ -173,7 +177,8 @@ impl<T: Payload> Tx<T> {
         }
     }
 
-    /// True while the producer waits for more room although a slot is free: it must check again without being woken.
+    /// True while the producer waits for more room although a slot is free: it must check again
+    /// without being woken.
     pub(crate) fn is_settling(&self) -> bool {
         self.stalled.is_some_and(|since| since > 0)
     }
@@ -210,8 +215,9 @@ impl<T: Payload> Tx<T> {
                 let mut left = fits as u32;
                 for run in runs {
                     let n = run.n.min(left);
-                    // Runs go first, so that a consumer that sees a message sees its run. The run ring has a slot for
-                    // every run of the messages in the ring: see `crossing`. A message without a run would not be sent.
+                    // Runs go first, so that a consumer that sees a message sees its run. The run
+                    // ring has a slot for every run of the messages in the ring: see `crossing`. A
+                    // message without a run would not be sent.
                     if n > 0 && run_ring.push(Run { n, ..*run }).is_err() {
                         fits -= left as usize;
                         break;

@@ -3,8 +3,9 @@
 use crate::exec::stage::DeviceWait;
 use std::time::Duration;
 
-/// How a worker without other work waits for a call on a device. If calls are short it blocks on the device, which takes less than two
-/// wake-ups, of the thread that waits for the device and its own; then it sleeps until its bell rings.
+/// How a worker without other work waits for a call on a device. If calls are short it blocks on
+/// the device, which takes less than two wake-ups, of the thread that waits for the device and its
+/// own; then it sleeps until its bell rings.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceIdler {
     /// When it began to wait; 0 while it does not.
@@ -17,11 +18,14 @@ pub(crate) struct DeviceIdler {
 
 /// How long a worker blocks on a device, ns: of longer calls, two wake-ups are a small part.
 const DEVICE_NS: u64 = 500_000;
-/// The longest that it blocks without looking at its bell, ns: about the time that waking a sleeping worker takes.
+/// The longest that it blocks without looking at its bell, ns: about the time that waking a
+/// sleeping worker takes.
 const DEVICE_SLICE_NS: u64 = 50_000;
 
 impl DeviceIdler {
-    /// Blocks until a call has ended or a message may have come, as [`Stage::await_device`](crate::exec::stage::Stage::await_device); `None` if the worker is to sleep.
+    /// Blocks until a call has ended or a message may have come, as
+    /// [`Stage::await_device`](crate::exec::stage::Stage::await_device); `None` if the worker is to
+    /// sleep.
     pub(crate) fn wait(&mut self, now: u64, wake: u64, await_device: &mut AwaitDevice<'_>) -> Option<bool> {
         if self.since == 0 {
             self.since = now;
@@ -51,14 +55,16 @@ impl DeviceIdler {
     }
 }
 
-/// Waits for a call on a device, as [`Stage::await_device`](crate::exec::stage::Stage::await_device).
+/// Waits for a call on a device, as
+/// [`Stage::await_device`](crate::exec::stage::Stage::await_device).
 pub(crate) type AwaitDevice<'a> = dyn FnMut(DeviceWait) -> Option<bool> + 'a;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
-    /// A worker that waited for a message, slept, and then makes calls: it blocks on each if calls are short, else each rings once.
+    /// A worker that waited for a message, slept, and then makes calls: it blocks on each if calls
+    /// are short, else each rings once.
     #[test]
     fn a_worker_blocks_on_short_calls_and_is_woken_by_long_ones() {
         let mut idler = DeviceIdler::default();

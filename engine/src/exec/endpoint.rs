@@ -1,7 +1,7 @@
 //! Endpoints: the state shared by a program's handle, its stage and the report.
 //!
-//! The program's end is behind a lock that no worker ever takes. The report takes it, so that nothing is sent or
-//! received while it counts what is left.
+//! The program's end is behind a lock that no worker ever takes. The report takes it, so that
+//! nothing is sent or received while it counts what is left.
 
 use crate::base::policy::WhenFull;
 use crate::edge::{EdgeShared, OuterParams, OuterRx, OuterTx, Reason, Remains};
@@ -47,9 +47,11 @@ pub struct HandleReport {
     pub sent: u64,
     /// Messages received at the other end.
     pub received: u64,
-    /// Messages sent and never received, by reason, superseded ones included. A tap loses only copies.
+    /// Messages sent and never received, by reason, superseded ones included. A tap loses only
+    /// copies.
     pub lost: Vec<(Reason, u64)>,
-    /// Messages in flight when the report was made. Those left in an outlet or a tap can still be received.
+    /// Messages in flight when the report was made. Those left in an outlet or a tap can still be
+    /// received.
     pub left: u64,
     /// Whether the graph's end answered; only then is `left` exact.
     pub counted: bool,

@@ -1,13 +1,13 @@
 //! Nodes that run models: their planning, for every backend.
 //!
-//! Messages of all inputs are joined by sequence number, gathered into a batch, copied into one dense buffer per input,
-//! and passed to the backend in one call. Its outputs are rows of one slot per output port. A batch closes when it is
-//! full, when its oldest message has waited `within` or must leave to meet its deadline, or when the stream ends: the
-//! tail is never lost.
+//! Messages of all inputs are joined by sequence number, gathered into a batch, copied into one
+//! dense buffer per input, and passed to the backend in one call. Its outputs are rows of one slot
+//! per output port. A batch closes when it is full, when its oldest message has waited `within` or
+//! must leave to meet its deadline, or when the stream ends: the tail is never lost.
 //!
-//! With an asynchronous session, several calls may be in flight. They are collected in the order in which they began,
-//! so message order is kept. A failed call fails the messages it was made from; later calls fail too only if the node
-//! is removed or rebuilt.
+//! With an asynchronous session, several calls may be in flight. They are collected in the order in
+//! which they began, so message order is kept. A failed call fails the messages it was made from;
+//! later calls fail too only if the node is removed or rebuilt.
 
 mod flight;
 mod session;
@@ -45,9 +45,11 @@ pub struct Batch {
     /// Maximum number of messages in one call of the model.
     #[serde(default = "one")]
     pub max: usize,
-    /// How long the oldest message may wait for others; without it, a batch takes the messages already there.
+    /// How long the oldest message may wait for others; without it, a batch takes the messages
+    /// already there.
     pub within: Option<Span>,
-    /// How many messages leave after a full batch; the rest are context for the next one. All by default.
+    /// How many messages leave after a full batch; the rest are context for the next one. All by
+    /// default.
     pub stride: Option<usize>,
 }
 
@@ -72,8 +74,9 @@ pub trait Infer: 'static {
     /// All problems of the config, the model and the connected ports.
     fn plan(config: Self::Config, given: &Connected, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors>;
 
-    /// Returns the device on which nodes of a config keep their messages. Asked before the graph is planned, to insert copies where the
-    /// ends of a connection differ; [`Connected::is_on_device`] tells `plan` whether a node that only prefers the device resides there.
+    /// Returns the device on which nodes of a config keep their messages. Asked before the graph is
+    /// planned, to insert copies where the ends of a connection differ; [`Connected::is_on_device`]
+    /// tells `plan` whether a node that only prefers the device resides there.
     fn device(config: &Self::Config, extensions: &Extensions) -> Option<DeviceUse> {
         let _ = (config, extensions);
         None
@@ -110,8 +113,8 @@ pub enum OnSkip {
     Reset,
 }
 
-/// What happens to a stream's state when the stream ends and another begins: a file that is read again, a source that
-/// was rebuilt.
+/// What happens to a stream's state when the stream ends and another begins: a file that is read
+/// again, a source that was rebuilt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -124,7 +127,8 @@ pub enum OnEnd {
 }
 
 impl InferPlan {
-    /// Creates the plan of a loaded model with its batching. The ports are the model's inputs and outputs.
+    /// Creates the plan of a loaded model with its batching. The ports are the model's inputs and
+    /// outputs.
     pub fn new<B: Backend>(prepared: Arc<B::Prepared>, batch: Batch) -> Self {
         InferPlan::of(B::NAME, Box::new(prepared), batch)
     }
@@ -160,9 +164,10 @@ impl InferPlan {
         InferPlan { ports, make, batch }
     }
 
-    /// Keeps the messages of its inputs, of its outputs, or of both in the memory of a device; calls are made by
-    /// [`Session::enqueue`](crate::node::backend::Session::enqueue), up to `calls` of them at the same time. The model has no state, and
-    /// its tensors have fixed shapes but for their first dim, whose length then lies in the device's memory behind the elements.
+    /// Keeps the messages of its inputs, of its outputs, or of both in the memory of a device;
+    /// calls are made by [`Session::enqueue`](crate::node::backend::Session::enqueue), up to
+    /// `calls` of them at the same time. The model has no state, and its tensors have fixed shapes
+    /// but for their first dim, whose length then lies in the device's memory behind the elements.
     #[must_use]
     pub fn on_device(mut self, device: DynArc<dyn Device>, side: DeviceSide, calls: usize) -> Self {
         let calls = calls.max(1);
@@ -220,7 +225,8 @@ impl InferPlan {
         self
     }
 
-    /// Has its session make a call of its own after so long without one ([`Session::keep_warm`](crate::node::backend::Session::keep_warm)).
+    /// Has its session make a call of its own after so long without one
+    /// ([`Session::keep_warm`](crate::node::backend::Session::keep_warm)).
     #[must_use]
     pub fn keep_warm(mut self, after: Span) -> Self {
         self.make.keep_warm = after.as_nanos();
@@ -241,22 +247,24 @@ impl InferPlan {
         self
     }
 
-    /// Sets what happens to a stream's state when a message is missing: its sequence number does not follow the last
-    /// one.
+    /// Sets what happens to a stream's state when a message is missing: its sequence number does
+    /// not follow the last one.
     #[must_use]
     pub fn on_skip(mut self, on_skip: OnSkip) -> Self {
         self.make.resets.on_skip = on_skip;
         self
     }
 
-    /// Sets what happens to a stream's state when another stream begins: its segment differs from the last message's.
+    /// Sets what happens to a stream's state when another stream begins: its segment differs from
+    /// the last message's.
     #[must_use]
     pub fn on_end(mut self, on_end: OnEnd) -> Self {
         self.make.resets.on_end = on_end;
         self
     }
 
-    /// Declares how many threads its session starts ([`Helpers::spawn`](crate::node::backend::Helpers::spawn)).
+    /// Declares how many threads its session starts
+    /// ([`Helpers::spawn`](crate::node::backend::Helpers::spawn)).
     #[must_use]
     pub fn helpers(mut self, threads: usize) -> Self {
         self.ports = self.ports.helpers(threads);

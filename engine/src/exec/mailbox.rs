@@ -1,4 +1,5 @@
-//! Hands copies of a worker's histograms to a reader, through one preallocated buffer in a queue of capacity one.
+//! Hands copies of a worker's histograms to a reader, through one preallocated buffer in a queue of
+//! capacity one.
 
 use crate::host::sync::{AtomicBool, Ordering, Padded};
 use crate::ledger::{Term, copied_words};

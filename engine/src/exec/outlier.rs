@@ -1,5 +1,5 @@
-//! Why a latency, or a part of one, was much longer than usual: judged by the worker that recorded it, by what the kernel says of the
-//! worker's thread, and explained later (`run::tails`).
+//! Why a latency, or a part of one, was much longer than usual: judged by the worker that recorded
+//! it, by what the kernel says of the worker's thread, and explained later (`run::tails`).
 
 use crate::exec::mailbox::Subject;
 use crate::host::usage::{ThreadUsage, UsageReader};
@@ -9,7 +9,8 @@ use crossbeam_queue::ArrayQueue;
 
 /// Capacity of the queue.
 pub(crate) const QUEUE: usize = 1024;
-/// The most parts of latencies that the reader remembers, messages that wait for their explanation, and messages kept for the report.
+/// The most parts of latencies that the reader remembers, messages that wait for their explanation,
+/// and messages kept for the report.
 pub(crate) const PARTS: usize = 2048;
 pub(crate) const PENDING: usize = 256;
 pub(crate) const KEPT: usize = 1024;
@@ -17,7 +18,8 @@ pub(crate) const KEPT: usize = 1024;
 pub(crate) const WORTH_ASKING_NS: u64 = 20_000;
 /// Otherwise, the least time between two questions to the kernel, ns.
 pub(crate) const ASK_EVERY: u64 = 1_000_000;
-/// What a page takes that the kernel gives without a read, ns: as much in a virtual machine, less on others.
+/// What a page takes that the kernel gives without a read, ns: as much in a virtual machine, less
+/// on others.
 const FAULT_NS: u64 = 4000;
 /// What a move to another CPU may cost, ns: the caches that it leaves are filled anew.
 const MOVE_NS: u64 = 1_000_000;
@@ -42,8 +44,8 @@ pub enum TailCause {
     WokenLate,
     /// The kernel took the CPU away from a call.
     Preempted,
-    /// A call waited in the kernel: for a disk, a device, a lock, or because it sleeps. Not said of a model's call, which waits for its own
-    /// runtime.
+    /// A call waited in the kernel: for a disk, a device, a lock, or because it sleeps. Not said of
+    /// a model's call, which waits for its own runtime.
     Blocked,
     /// A call touched memory that it was yet to be given.
     PageFault,
@@ -51,9 +53,11 @@ pub enum TailCause {
     Quota,
     /// The kernel moved the thread to another CPU.
     Migrated,
-    /// A call took long while its CPU was slowed down by heat, or by a lower limit of its frequency.
+    /// A call took long while its CPU was slowed down by heat, or by a lower limit of its
+    /// frequency.
     SlowCpu,
-    /// A call was the first one, or the first after a pause that was unusually long: caches and devices were cold.
+    /// A call was the first one, or the first after a pause that was unusually long: caches and
+    /// devices were cold.
     Cold,
     /// A device had other calls to do first.
     DeviceBusy,
@@ -180,7 +184,8 @@ impl Judge {
         now.saturating_sub(self.asked_at) >= ASK_EVERY
     }
 
-    /// Asks the kernel what happened since the last call; `None` if it does not say, or on the first call.
+    /// Asks the kernel what happened since the last call; `None` if it does not say, or on the
+    /// first call.
     pub(crate) fn ask(&mut self, now: u64) -> Option<ThreadActivity> {
         let usage = self.reader.get_or_insert_with(UsageReader::new).read();
         let sleeps = std::mem::take(&mut self.sleeps);
@@ -210,7 +215,8 @@ impl ModelCalls {
     }
 }
 
-/// Says why a part of a latency was long. `model` is that of the node, if it runs one. `passed` covers the time that the part took.
+/// Says why a part of a latency was long. `model` is that of the node, if it runs one. `passed`
+/// covers the time that the part took.
 pub(crate) fn cause_of(
     outlier: &Outlier,
     term: Term,
@@ -223,7 +229,8 @@ pub(crate) fn cause_of(
             let wait = model.filter(|model| term == Term::BatchWait || !model.joins);
             return wait.map_or(TailCause::Partner, ModelCalls::wait);
         }
-        // The kernel knows nothing of the device's time; with a call before it still on its way, there was no pause.
+        // The kernel knows nothing of the device's time; with a call before it still on its way,
+        // there was no pause.
         (PathPart::Call, _) if model.is_some_and(|model| model.is_async) => {
             return match outlier.pause {
                 _ if is_cold => TailCause::Cold,
@@ -251,7 +258,8 @@ pub(crate) fn cause_of(
 }
 
 impl ThreadActivity {
-    /// Why something took long on this thread, if the kernel can say: what explains at least half of the time beyond the usual.
+    /// Why something took long on this thread, if the kernel can say: what explains at least half
+    /// of the time beyond the usual.
     fn cause(&self, outlier: &Outlier, term: Term) -> Option<TailCause> {
         let ThreadUsage { cpu_ns, waited_ns, voluntary, involuntary, minor_faults, major_faults, cpu: _ } = self.used;
         let ns = outlier.value;
@@ -259,14 +267,16 @@ impl ThreadActivity {
         if waited_ns >= half {
             return Some(if involuntary > 0 { TailCause::Preempted } else { TailCause::WokenLate });
         }
-        // The rest is about a call of the node itself; in a wait, it would be about calls of others. A source that sleeps may well do so
-        // until a device has something, which is old then.
+        // The rest is about a call of the node itself; in a wait, it would be about calls of
+        // others. A source that sleeps may well do so until a device has something, which is old
+        // then.
         if term == Term::Queue || (term == Term::Source && self.sleeps > 0) {
             return None;
         }
         let was_away = match self.sleeps {
             0 => self.wall_ns.saturating_sub(cpu_ns) >= half,
-            // Its sleeps are part of the time, and what it did on a CPU is at most what it did here.
+            // Its sleeps are part of the time, and what it did on a CPU is at most what it did
+            // here.
             _ => cpu_ns < ns - half,
         };
         if was_away {
@@ -293,7 +303,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// What the kernel says of a thread that had a CPU for so many ms of 20, waited for one for so many, and was switched off it so often.
+    /// What the kernel says of a thread that had a CPU for so many ms of 20, waited for one for so
+    /// many, and was switched off it so often.
     fn passed(cpu: u64, waited: u64, voluntary: u64, involuntary: u64) -> ThreadActivity {
         let (cpu_ns, waited_ns) = (cpu * MS, waited * MS);
         let used = ThreadUsage { cpu_ns, waited_ns, voluntary, involuntary, minor_faults: 0, major_faults: 0, cpu: 0 };

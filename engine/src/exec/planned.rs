@@ -13,8 +13,8 @@ use crate::port::error::NodeError;
 use crate::port::intake::{IntakeParts, JoinRule};
 use crate::port::output::PortParts;
 
-/// The plan of a node's stage: the node's policy from the graph file, and what planning derived. Built by the planner,
-/// moved whole to the node's thread.
+/// The plan of a node's stage: the node's policy from the graph file, and what planning derived.
+/// Built by the planner, moved whole to the node's thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StagePlan {
     pub(crate) policy: NodePolicy,
@@ -24,7 +24,8 @@ pub(crate) struct StagePlan {
     pub(crate) rule: JoinRule,
     /// Its source number, if it is a source.
     pub(crate) source: u16,
-    /// The sources upstream whose origins are tracked, and whether their messages may have been used in earlier calls.
+    /// The sources upstream whose origins are tracked, and whether their messages may have been
+    /// used in earlier calls.
     pub(crate) sources: Vec<(u16, bool)>,
     /// Whether the origins of its input messages are tracked.
     pub(crate) traced: bool,
@@ -34,7 +35,8 @@ pub(crate) struct StagePlan {
     pub(crate) refuses: bool,
     /// The largest input buffer, in messages.
     pub(crate) buffer: usize,
-    /// By source: the shortest deadline of the paths through this node, ns; set only if the worker's schedule uses it.
+    /// By source: the shortest deadline of the paths through this node, ns; set only if the
+    /// worker's schedule uses it.
     pub(crate) urgency: BySource<u64>,
     /// The deadlines and ages its messages must keep.
     pub(crate) rules: Rules,
@@ -45,7 +47,8 @@ pub(crate) struct StageParts {
     pub(crate) common: Common,
     pub(crate) intake: IntakeParts,
     pub(crate) outputs: Vec<PortParts>,
-    /// Numbers of the sources whose messages reach this node, and whether they may have been used in earlier calls.
+    /// Numbers of the sources whose messages reach this node, and whether they may have been used
+    /// in earlier calls.
     pub(crate) sources: Vec<(u16, bool)>,
     /// Initial header values of its messages, if it is a source.
     pub(crate) begin: Begin,

@@ -8,8 +8,8 @@ use crate::ledger::span::Activity;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// A stage without a turn for this long is overdue, ns. Less than half of the 50 ms within which every stage must have
-/// its turn, because overdue stages alternate with urgent ones.
+/// A stage without a turn for this long is overdue, ns. Less than half of the 50 ms within which
+/// every stage must have its turn, because overdue stages alternate with urgent ones.
 const FAIR_NS: u64 = 20_000_000;
 /// Turns chosen individually before the worker does its other duties.
 const CHOICES: usize = 64;
@@ -75,9 +75,9 @@ impl Scheduler {
         })
     }
 
-    /// Runs turns: a panic in a node's call becomes that node's failure. A stage guards the calls of a burst itself.
-    /// Single-message calls are guarded here, once for the whole pass, because a guard for each would cost as much as
-    /// the call.
+    /// Runs turns: a panic in a node's call becomes that node's failure. A stage guards the calls
+    /// of a burst itself. Single-message calls are guarded here, once for the whole pass, because a
+    /// guard for each would cost as much as the call.
     #[inline(always)]
     fn guard(&mut self, cx: &mut Cx, turns: impl FnOnce(&mut Scheduler, &mut Cx) -> Turn) -> Turn {
         match catch_unwind(AssertUnwindSafe(|| turns(self, cx))) {
@@ -106,8 +106,8 @@ impl Scheduler {
         outcome.turn()
     }
 
-    /// Earliest deadline first, round robin among equals. After each such turn, an overdue stage gets one regardless of
-    /// deadlines.
+    /// Earliest deadline first, round robin among equals. After each such turn, an overdue stage
+    /// gets one regardless of deadlines.
     #[inline(never)]
     fn pass_by_deadline(&mut self, cx: &mut Cx) -> Turn {
         let (mut worked, mut was_overdue) = (false, false);
@@ -129,7 +129,8 @@ impl Scheduler {
         if worked {
             return Turn::Worked;
         }
-        // Every stage gets a turn: also those waiting for a timer, for the end of a stream, or for room.
+        // Every stage gets a turn: also those waiting for a timer, for the end of a stream, or for
+        // room.
         let turn = self.pass_in_turn(cx);
         let now = cx.mark();
         self.members.iter_mut().for_each(|member| member.turned_at = now);
@@ -168,7 +169,8 @@ impl Scheduler {
         self.members.iter_mut().for_each(|member| member.is_quiet = false);
         for may_be_pressed in [false, true] {
             for member in &mut self.members {
-                // Stages whose outputs are under backpressure wait until the others have had their turn.
+                // Stages whose outputs are under backpressure wait until the others have had their
+                // turn.
                 if member.is_quiet || (!may_be_pressed && !member.is_done && member.stage.readiness(cx).pressed) {
                     continue;
                 }
@@ -205,7 +207,8 @@ impl Scheduler {
         }
     }
 
-    /// Waits for a call on a device that a stage needs, as [`Stage::await_device`]: blocks on the first one, has the end of each ring.
+    /// Waits for a call on a device that a stage needs, as [`Stage::await_device`]: blocks on the
+    /// first one, has the end of each ring.
     #[cold]
     pub(crate) fn await_device(&mut self, wait: DeviceWait) -> Option<bool> {
         let waiting = |member: &mut ScheduledStage| if member.is_done { None } else { member.stage.await_device(wait) };

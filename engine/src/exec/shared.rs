@@ -162,8 +162,8 @@ pub(crate) struct Failures {
 
 struct StartGate {
     state: Mutex<StartGateState>,
-    /// Wakes the thread that starts the run: a worker has built its nodes. Waking all the others, too, would take a time that grows with
-    /// the square of their number.
+    /// Wakes the thread that starts the run: a worker has built its nodes. Waking all the others,
+    /// too, would take a time that grows with the square of their number.
     built: Condvar,
     /// Wakes the workers: the run starts, or is called off.
     opened: Condvar,
@@ -425,7 +425,8 @@ impl RunShared {
         self.note(format!("`{name}`: {note}"));
     }
 
-    /// Reports that a worker has built its nodes or failed to. Waits for all others and returns whether the run starts.
+    /// Reports that a worker has built its nodes or failed to. Waits for all others and returns
+    /// whether the run starts.
     pub(crate) fn built(&self, worker: usize, pinned: Pinned, error: Option<BuildError>) -> bool {
         let mut state = lock(&self.started.state);
         state.built += 1;
@@ -440,8 +441,9 @@ impl RunShared {
         }
     }
 
-    /// Waits for every worker and starts them, unless a node failed to build, not all did within `within`, or `refuse`
-    /// returns a reason. Returns how the workers are pinned and the start time, which precedes every message.
+    /// Waits for every worker and starts them, unless a node failed to build, not all did within
+    /// `within`, or `refuse` returns a reason. Returns how the workers are pinned and the start
+    /// time, which precedes every message.
     pub(crate) fn begin(
         &self,
         workers: usize,

@@ -1,8 +1,9 @@
 //! Stages: a node with its inputs, outputs, counters and loop body.
 //!
-//! A worker turns its stages, which are type-erased ([`Stage`]), in order. A stage alone on its core runs its own
-//! [`Stage::run`], which is monomorphized per concrete stage, so its turn is a direct call. A turn is one bounded
-//! piece of work: at most [`BURST`](crate::edge::BURST) messages, or as many as fit in about 20 µs.
+//! A worker turns its stages, which are type-erased ([`Stage`]), in order. A stage alone on its
+//! core runs its own [`Stage::run`], which is monomorphized per concrete stage, so its turn is a
+//! direct call. A turn is one bounded piece of work: at most [`BURST`](crate::edge::BURST)
+//! messages, or as many as fit in about 20 µs.
 //!
 //! Messages pass through a stage in one of two ways:
 //!
@@ -12,11 +13,14 @@
 //! | transform | one message is waiting, sent alone on this worker to the only input; its output has room; no call without a message was requested | every other turn |
 //! | sink | the same; the sink does not wait for descriptors | every other turn |
 //!
-//! A node with a budget, an injected fault or an edge that fails its producer always takes bursts. So does a node with inputs whose origins are
-//! tracked, or whose messages are filtered by deadline or age. The call of a single message is compiled with its stage (`Feed::process_only`,
-//! `SourceParts::turn_single`), and the worker's pass guards it against panics. A burst is passed to the node in one call if it was published
-//! together, its calls are fast, and none of them needs a closer look; otherwise message by message (`Feed::process_burst`). The filter looks
-//! through a burst before the node takes it. Models take batches, in a stage of their own ([`crate::exec::infer`]).
+//! A node with a budget, an injected fault or an edge that fails its producer always takes bursts.
+//! So does a node with inputs whose origins are tracked, or whose messages are filtered by deadline
+//! or age. The call of a single message is compiled with its stage (`Feed::process_only`,
+//! `SourceParts::turn_single`), and the worker's pass guards it against panics. A burst is passed
+//! to the node in one call if it was published together, its calls are fast, and none of them needs
+//! a closer look; otherwise message by message (`Feed::process_burst`). The filter looks through a
+//! burst before the node takes it. Models take batches, in a stage of their own
+//! ([`crate::exec::infer`]).
 
 mod call_failure;
 mod common;
@@ -59,9 +63,11 @@ use std::time::Duration;
 const TURN_NS: u64 = 20_000;
 /// Calls slower than this, ns, are timed and published one at a time.
 const SLOW_NS: u64 = 1_000;
-/// A stage without recorded messages times one in this many turns, to estimate how long its calls take.
+/// A stage without recorded messages times one in this many turns, to estimate how long its calls
+/// take.
 const PROBE: u32 = 32;
-/// As [`PROBE`], for calls with a single message: two clock reads are most of the cost of such a call.
+/// As [`PROBE`], for calls with a single message: two clock reads are most of the cost of such a
+/// call.
 const PROBE_ALONE: u64 = 256;
 
 /// The outcome of a turn.
@@ -89,7 +95,8 @@ pub(crate) struct StageCounts {
     pub(crate) done: Counter,
     pub(crate) turns: Counter,
     pub(crate) failed: Counter,
-    /// Messages that a call took, and that have no result because the call that wrote an input on a device has failed.
+    /// Messages that a call took, and that have no result because the call that wrote an input on a
+    /// device has failed.
     pub(crate) lost: Counter,
     /// Calls begun and not finished: 1 while a call runs, plus the messages a batch holds.
     pub(crate) held: Counter,
@@ -100,8 +107,8 @@ pub(crate) struct StageCounts {
     pub(crate) gaps: Counter,
     /// How often the node was rebuilt.
     pub(crate) restarts: Counter,
-    /// Estimated time from a message's arrival here to the end of the slowest sink downstream, a sum of 95th
-    /// percentiles, ns; 0 until known, and where no stage needs it.
+    /// Estimated time from a message's arrival here to the end of the slowest sink downstream, a
+    /// sum of 95th percentiles, ns; 0 until known, and where no stage needs it.
     pub(crate) remaining: Counter,
     /// Calls made to a batching backend.
     pub(crate) batches: Counter,
@@ -129,8 +136,8 @@ pub(crate) trait Stage {
         }
     }
 
-    /// Handles a panic that escaped a turn. Returns true if it came from the node, in an unguarded single-message call;
-    /// it is then recorded as the node's failure.
+    /// Handles a panic that escaped a turn. Returns true if it came from the node, in an unguarded
+    /// single-message call; it is then recorded as the node's failure.
     fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
         let _ = (panic, cx);
         false
@@ -139,8 +146,8 @@ pub(crate) trait Stage {
     /// The state that a schedule decides by.
     fn readiness(&mut self, cx: &mut Cx) -> Readiness;
 
-    /// Waits for a call on a device before the worker sleeps, or has it end the sleep. Returns whether the call has ended; `None` if the
-    /// stage waits for none.
+    /// Waits for a call on a device before the worker sleeps, or has it end the sleep. Returns
+    /// whether the call has ended; `None` if the stage waits for none.
     fn await_device(&mut self, wait: DeviceWait) -> Option<bool> {
         let _ = wait;
         None
@@ -228,7 +235,8 @@ impl<N: Node> StageSlot<N> {
     }
 }
 
-/// A [`StageSlot`], erased over its node's type, for what is done rarely: compiled once, not for every node.
+/// A [`StageSlot`], erased over its node's type, for what is done rarely: compiled once, not for
+/// every node.
 trait NodeSlot {
     fn reset(&mut self, why: crate::node::Reset);
     /// Returns the reason, if the node refuses.
@@ -316,7 +324,8 @@ fn drop_node(node: &mut dyn NodeSlot, common: &mut Common, cx: &Cx) {
     }
 }
 
-/// Drops a stage's node and returns what is left of the stage, but for the messages left in its inputs.
+/// Drops a stage's node and returns what is left of the stage, but for the messages left in its
+/// inputs.
 fn end_node(node: &mut dyn NodeSlot, common: &mut Common, cx: &Cx) -> Ended {
     drop_node(node, common, cx);
     Ended { node: common.node, metrics: std::mem::take(&mut common.last), left: Vec::new() }
@@ -348,7 +357,8 @@ fn build_again(node: &mut dyn NodeSlot, due: u64, common: &mut Common, cx: &mut 
 pub(crate) fn blocked(ports: &mut impl PortSet, counts: &StageCounts) -> Turn {
     let (mut settling, mut empty) = (false, false);
     ports.each(&mut |port| {
-        // A stage that has just registered as waiting checks once more, or it would miss room freed in between.
+        // A stage that has just registered as waiting checks once more, or it would miss room freed
+        // in between.
         settling |= port.is_settling() | port.request_room();
         empty |= port.pool_is_empty();
     });

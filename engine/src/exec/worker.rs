@@ -1,9 +1,11 @@
 //! Workers: one thread per core, which turns its stages in topological order.
 //!
-//! The only module that starts worker threads. A worker pins its thread, builds its nodes on it, waits at the start
-//! barrier until every node of the graph is built, then passes over its stages until they end. When nothing moved it
-//! folds its log, and waits as its [`Wait`](crate::base::policy::Wait) says ([`idler`]); before it sleeps it arms its bell and makes one more pass. A worker
-//! whose nodes wait for file descriptors sleeps in the poller instead, and polls now and then while it is awake.
+//! The only module that starts worker threads. A worker pins its thread, builds its nodes on it,
+//! waits at the start barrier until every node of the graph is built, then passes over its stages
+//! until they end. When nothing moved it folds its log, and waits as its
+//! [`Wait`](crate::base::policy::Wait) says ([`idler`]); before it sleeps it arms its bell and
+//! makes one more pass. A worker whose nodes wait for file descriptors sleeps in the poller
+//! instead, and polls now and then while it is awake.
 
 mod idler;
 
@@ -52,8 +54,8 @@ pub(crate) struct Cx {
     pub(crate) poller: Rc<Poller>,
     /// Whether a node makes calls on a device.
     pub(crate) has_device: bool,
-    /// Where histogram copies are handed over, the copy in progress, when it was requested, and how often the
-    /// histograms were cleared.
+    /// Where histogram copies are handed over, the copy in progress, when it was requested, and how
+    /// often the histograms were cleared.
     mailbox: Arc<Mailbox>,
     copying: Option<Copying>,
     asked_at: u64,
@@ -103,7 +105,8 @@ impl Cx {
         }
     }
 
-    /// Returns the end of the last step if nothing untimed happened since; otherwise reads the clock.
+    /// Returns the end of the last step if nothing untimed happened since; otherwise reads the
+    /// clock.
     #[inline]
     pub(crate) fn mark(&mut self) -> u64 {
         if self.fresh {
@@ -224,8 +227,8 @@ impl Cx {
         self.judge.note_outage(node, since, now);
     }
 
-    /// Polls the descriptors without blocking, unless that was done less than `every` ns ago. Returns whether one is
-    /// ready.
+    /// Polls the descriptors without blocking, unless that was done less than `every` ns ago.
+    /// Returns whether one is ready.
     fn ask(&mut self, every: u64) -> bool {
         let now = self.watch.now();
         self.invalidate_clock();
@@ -292,7 +295,8 @@ impl Cx {
         hist
     }
 
-    /// Creates a histogram of a path; only while building. `source` is the source's number, not its node.
+    /// Creates a histogram of a path; only while building. `source` is the source's number, not its
+    /// node.
     pub(crate) fn path_histogram(&mut self, source: usize, sink: usize, term: Term) -> Hist {
         let digits = if term == Term::EndToEnd { 3 } else { 2 };
         let hist = self.meter.histogram(digits, ledger::PathPart::of(term));
@@ -300,8 +304,8 @@ impl Cx {
         hist
     }
 
-    /// Records `n` messages with the same value, each counting for `weight`, 1 or more; what it measures has ended at the last clock
-    /// reading.
+    /// Records `n` messages with the same value, each counting for `weight`, 1 or more; what it
+    /// measures has ended at the last clock reading.
     #[inline]
     pub(crate) fn record(&mut self, hist: Hist, value: u64, n: u32, weight: u32) {
         self.record_until(self.now, hist, value, n, weight);
@@ -323,8 +327,8 @@ impl Cx {
         }
     }
 
-    /// Records a run's waiting time until `started`, split into waiting for partners, for room, and in the queue.
-    /// Returns the sum of the recorded terms.
+    /// Records a run's waiting time until `started`, split into waiting for partners, for room, and
+    /// in the queue. Returns the sum of the recorded terms.
     #[inline]
     pub(crate) fn record_wait(&mut self, common: &Common, run: &Run, started: u64) -> u64 {
         let (n, weight) = (run.n, run.weight);
@@ -491,7 +495,8 @@ pub(crate) fn work(plan: WorkerStart, mut cx: Cx, warmup: u64) -> WorkerOutcome 
     if go {
         cx.warm_up(warmup);
         let mut idler = Idler::new(wait, is_helper, bell);
-        // Node code is guarded call by call. A panic here is the engine's own, and must not hang the other workers.
+        // Node code is guarded call by call. A panic here is the engine's own, and must not hang
+        // the other workers.
         if let Err(failure) = crate::exec::stage::guarded("run", || {
             scheduler.run(&mut cx, &mut idler);
             Ok(())

@@ -1,5 +1,5 @@
-//! Events from the workers: small values in a bounded queue. The reader (`run::events`) adds names, text and wall-clock
-//! time.
+//! Events from the workers: small values in a bounded queue. The reader (`run::events`) adds names,
+//! text and wall-clock time.
 
 use crate::base::policy::OnError;
 use crate::edge::Reason;

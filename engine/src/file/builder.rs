@@ -1,5 +1,5 @@
-//! Graphs built by a program. The builder makes the YAML of a graph, which is read like any other: builder and file can express
-//! the same graphs.
+//! Graphs built by a program. The builder makes the YAML of a graph, which is read like any other:
+//! builder and file can express the same graphs.
 
 use crate::base::document::{Key, Tree, Value};
 use crate::base::error::{Place, Problem, Problems};
@@ -148,7 +148,8 @@ impl NodeBuilder {
         NodeBuilder { map, inputs: Map::default() }
     }
 
-    /// What the kind takes: a map, or a struct that serializes as one, by the same `serde` that reads it from a graph file.
+    /// What the kind takes: a map, or a struct that serializes as one, by the same `serde` that
+    /// reads it from a graph file.
     pub fn config(self, config: impl Serialize) -> Self {
         self.with("config", config)
     }
@@ -165,8 +166,9 @@ impl NodeBuilder {
         self
     }
 
-    /// Gives one of a model's inputs the same value in every call: a number, or a list of numbers. As in a graph file, other kinds
-    /// refuse it (`E0163`), and so does a model whose input is no such value.
+    /// Gives one of a model's inputs the same value in every call: a number, or a list of numbers.
+    /// As in a graph file, other kinds refuse it (`E0163`), and so does a model whose input is no
+    /// such value.
     ///
     /// ```
     /// use limen::{GraphBuilder, NodeBuilder};

@@ -1,9 +1,10 @@
-//! The layers of a graph file: included files, a profile, overlays, settings, defaults and subgraphs, merged into one flat tree
-//! in which every value has its place.
+//! The layers of a graph file: included files, a profile, overlays, settings, defaults and
+//! subgraphs, merged into one flat tree in which every value has its place.
 //!
-//! Later layers win: the file over its includes, the chosen profile over the file, overlays over that in their order, settings
-//! over all. Defaults fill missing keys. Variables are substituted before subgraphs are expanded. This folder knows trees and files;
-//! the meaning of keys is up to `spec`.
+//! Later layers win: the file over its includes, the chosen profile over the file, overlays over
+//! that in their order, settings over all. Defaults fill missing keys. Variables are substituted
+//! before subgraphs are expanded. This folder knows trees and files; the meaning of keys is up to
+//! `spec`.
 
 mod defaults;
 mod include;
@@ -44,8 +45,8 @@ pub struct Layers {
     pub set: Vec<String>,
     /// Values for `${NAME}`; they take precedence over the environment.
     pub variables: BTreeMap<String, String>,
-    /// Names of environment variables, besides `LIMEN_*`, that the graph may read. [`Spec::to_yaml`] shows the values of listed variables;
-    /// others stay `${NAME}` there.
+    /// Names of environment variables, besides `LIMEN_*`, that the graph may read.
+    /// [`Spec::to_yaml`] shows the values of listed variables; others stay `${NAME}` there.
     ///
     /// [`Spec::to_yaml`]: crate::Spec::to_yaml
     pub env: Vec<String>,
@@ -67,14 +68,16 @@ const GRAPH: [&str; 6] = ["version", "graph", "run", "cores", "nodes", "paths"];
 /// The keys of an overlay.
 const OVERLAY: [&str; 8] = ["version", "graph", "nodes", "paths", "cores", "run", "defaults", "subgraphs"];
 
-/// A limit on what subgraphs, parameters and defaults may add, so that a file of a few lines cannot expand without bound.
+/// A limit on what subgraphs, parameters and defaults may add, so that a file of a few lines cannot
+/// expand without bound.
 pub(crate) struct Budget(Cell<usize>);
 
 impl Budget {
     /// Four times the size of ten thousand nodes of a dozen values each.
     const ALL: usize = 500_000;
 
-    /// Takes `size` from the budget and returns whether it sufficed; reports a problem the first time it does not.
+    /// Takes `size` from the budget and returns whether it sufficed; reports a problem the first
+    /// time it does not.
     fn allows(&self, size: usize, place: &Place, problems: &mut Problems) -> bool {
         let left = self.0.get();
         if left >= size {
@@ -102,7 +105,8 @@ impl Layers {
         self.flatten(&text, &file, folder, Some(&opened))
     }
 
-    /// Does the same for a text, with includes relative to `folder`. `opened` is the file the text comes from, if any.
+    /// Does the same for a text, with includes relative to `folder`. `opened` is the file the text
+    /// comes from, if any.
     pub(crate) fn flatten(
         &self,
         text: &str,

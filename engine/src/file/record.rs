@@ -1,4 +1,5 @@
-//! `run: { record: ... }`: nodes that record every connection of a graph, added to those that the file declares.
+//! `run: { record: ... }`: nodes that record every connection of a graph, added to those that the
+//! file declares.
 
 use super::spec::{InputSpec, NodeSpec, Placed, Places};
 use crate::base::document::{Key, Tree, Value};
@@ -82,8 +83,9 @@ fn chosen(
     kept.collect()
 }
 
-/// Returns the nodes that record the graph as `run.record` says: a path, or the config of a node of kind `record`, beside which it
-/// may have `only` or `except`, lists of outputs. A node takes at most 16 inputs, so a larger graph gets several, each with a file.
+/// Returns the nodes that record the graph as `run.record` says: a path, or the config of a node of
+/// kind `record`, beside which it may have `only` or `except`, lists of outputs. A node takes at
+/// most 16 inputs, so a larger graph gets several, each with a file.
 pub(super) fn recorders(record: &Tree, nodes: &[NodeSpec], problems: &mut Problems) -> Vec<NodeSpec> {
     let place = record.place.clone();
     let mut config = record.clone();

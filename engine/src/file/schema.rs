@@ -1,4 +1,5 @@
-//! The schema of a graph file, as far as its maps are read as types: the types are what both the file and its schema are read from.
+//! The schema of a graph file, as far as its maps are read as types: the types are what both the
+//! file and its schema are read from.
 
 use crate::base::policy::{EdgePolicy, FaultSpec, JoinSpec, RestartSpec};
 use crate::file::spec::{CoreSpec, RunSpec, WrittenPath};
@@ -7,7 +8,8 @@ use schemars::{Schema, schema_for};
 /// The names of nodes, as a pattern: a node of a subgraph has dots in its name.
 pub const NODE: &str = r"^[a-z][a-z0-9_-]{0,63}(\.[a-z][a-z0-9_-]{0,63})*$";
 
-/// Returns the schema of each map, as `schemars` derives it. That of a connection lacks `from`, that of `run` lacks `record`.
+/// Returns the schema of each map, as `schemars` derives it. That of a connection lacks `from`,
+/// that of `run` lacks `record`.
 pub fn maps() -> [(&'static str, Schema); 7] {
     [
         ("connection", schema_for!(EdgePolicy)),

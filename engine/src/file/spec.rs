@@ -1,7 +1,7 @@
 //! The structure of a graph file, with the place of everything that a later check may reject.
 //!
-//! Knows the file's own structure, units and names; knows no node kinds and opens no other file. Every problem of the
-//! file is found in one pass.
+//! Knows the file's own structure, units and names; knows no node kinds and opens no other file.
+//! Every problem of the file is found in one pass.
 
 mod nodes;
 mod paths;
@@ -55,7 +55,8 @@ pub struct Spec {
     pub(crate) doubt: Doubt,
 }
 
-/// What of a graph could not be read, so that what seems to be missing or to be the default may not be. The problems are reported.
+/// What of a graph could not be read, so that what seems to be missing or to be the default may not
+/// be. The problems are reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Doubt {
     /// Everything was read; the values that are wrong have their defaults.
@@ -95,7 +96,8 @@ pub(crate) struct NodeSpec {
     pub(crate) places: Places,
     /// The keys of its config that had old names.
     pub(crate) deprecations: Vec<Deprecation>,
-    /// Whether one of its keys or connections could not be read, so that what it seems to lack may not be missing.
+    /// Whether one of its keys or connections could not be read, so that what it seems to lack may
+    /// not be missing.
     pub(crate) in_doubt: bool,
 }
 
@@ -112,13 +114,15 @@ impl NodeSpec {
             .filter(move |port| there.is_some_and(|there| there.get(&port.name).is_some()))
     }
 
-    /// Returns what the config has in place of the map of constant inputs, if that is something else.
+    /// Returns what the config has in place of the map of constant inputs, if that is something
+    /// else.
     pub(crate) fn mistaken_constants(&self) -> Option<&Tree> {
         let there = self.config.get(Self::CONSTANTS);
         there.filter(|there| !matches!(there.value, Value::Map(_) | Value::Null))
     }
 
-    /// Whether its `join` could not be read. That has been reported, and what follows from the default would not be true.
+    /// Whether its `join` could not be read. That has been reported, and what follows from the
+    /// default would not be true.
     pub(crate) fn has_unreadable_join(&self) -> bool {
         self.policy.join.is_none() && self.places.get("join").is_some()
     }
@@ -361,10 +365,12 @@ impl Spec {
         if problems.is_empty() { Ok(spec) } else { Err(Spec::settle(problems)) }
     }
 
-    /// Adds a file in memory, which the graph names `mem:NAME`; it replaces an earlier one of the same name. Every node that opens one
-    /// input file takes such a name: a model, its recorded case, weights, an array, a table. The plan drops the bytes that only models
-    /// read. It keeps the others until its run ends, because a node reads them again when it is restarted; they count against
-    /// `run.max_memory`. The bytes of `include_bytes!` take no memory of their own, and do not count.
+    /// Adds a file in memory, which the graph names `mem:NAME`; it replaces an earlier one of the
+    /// same name. Every node that opens one input file takes such a name: a model, its recorded
+    /// case, weights, an array, a table. The plan drops the bytes that only models read. It keeps
+    /// the others until its run ends, because a node reads them again when it is restarted; they
+    /// count against `run.max_memory`. The bytes of `include_bytes!` take no memory of their own,
+    /// and do not count.
     ///
     /// ```
     /// # const GRAPH: &str = "version: 1\nnodes:\n  a: { kind: x }\n";
@@ -403,7 +409,8 @@ impl Spec {
         problems.sorted()
     }
 
-    /// Returns the graph as one flat file, which loads back equal. Values of variables not listed in [`Layers::env`] stay `${NAME}`.
+    /// Returns the graph as one flat file, which loads back equal. Values of variables not listed
+    /// in [`Layers::env`] stay `${NAME}`.
     pub fn to_yaml(&self) -> String {
         self.tree.to_yaml(false)
     }
@@ -487,7 +494,8 @@ impl SpecReader<'_> {
         }
     }
 
-    /// The node that a name stands for: that of `camera` may be written `Camera`, which is reported.
+    /// The node that a name stands for: that of `camera` may be written `Camera`, which is
+    /// reported.
     fn meant(&self, node: String) -> String {
         self.misnamed.iter().find(|there| there.eq_ignore_ascii_case(&node)).cloned().unwrap_or(node)
     }
@@ -600,7 +608,8 @@ impl SpecReader<'_> {
     }
 }
 
-/// Returns whether a name is `[a-z][a-z0-9_-]*` of at most 64 characters, or several such names joined by dots (nodes of subgraphs).
+/// Returns whether a name is `[a-z][a-z0-9_-]*` of at most 64 characters, or several such names
+/// joined by dots (nodes of subgraphs).
 fn is_name(name: &str) -> bool {
     let begins = |part: &str| part.starts_with(|c: char| c.is_ascii_lowercase());
     let part = |part: &str| part.len() <= 64 && begins(part) && part.chars().all(is_name_character);

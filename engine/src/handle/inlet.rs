@@ -1,8 +1,9 @@
 //! Inlets: messages that the embedding program sends into the graph.
 //!
-//! `kind: inlet` is an ordinary source that forwards the program's messages. Its edge from the program blocks: a
-//! program that is faster than the graph gets an error, or waits. Buffers are loaned from a pool sized while planning
-//! for everything the graph can hold, the messages waiting to enter it, and the buffers the program has on loan.
+//! `kind: inlet` is an ordinary source that forwards the program's messages. Its edge from the
+//! program blocks: a program that is faster than the graph gets an error, or waits. Buffers are
+//! loaned from a pool sized while planning for everything the graph can hold, the messages waiting
+//! to enter it, and the buffers the program has on loan.
 
 use super::{end_of, has_buffers, sleep_unless};
 use crate::base::error::PlanErrors;
@@ -35,11 +36,12 @@ use serde::Deserialize;
 use std::fmt;
 use std::time::Duration;
 
-/// Sends the embedding program's messages into the graph. The program takes the inlet by the node's name before the
-/// start. `limen-run` has nothing to send and refuses a graph with one.
+/// Sends the embedding program's messages into the graph. The program takes the inlet by the node's
+/// name before the start. `limen-run` has nothing to send and refuses a graph with one.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(crate) struct InletConfig {
-    /// Type and shape of a message: `u8[480,640,3]`, or `f32[<=300,6]` with the greatest length of a dim.
+    /// Type and shape of a message: `u8[480,640,3]`, or `f32[<=300,6]` with the greatest length of
+    /// a dim.
     pub spec: Option<String>,
     /// The order of an image's dims, if a downstream node depends on it.
     pub layout: Option<Layout>,
@@ -80,7 +82,8 @@ pub(super) fn read_spec<T: Payload>(
     }
 }
 
-/// The graph's end of an inlet's edge. When it is dropped, its remaining messages are left to be counted.
+/// The graph's end of an inlet's edge. When it is dropped, its remaining messages are left to be
+/// counted.
 struct GraphEnd<T: Payload> {
     rx: Option<OuterRx<T>>,
     endpoint: DynArc<Endpoint<OuterTx<T>>>,
@@ -307,10 +310,11 @@ impl<T: Payload> fmt::Debug for SendError<T> {
 
 impl<T: Payload> std::error::Error for SendError<T> {}
 
-/// Sends messages into a graph. Taken by [`Wired::inlet`](crate::Wired::inlet); dropping it ends the stream.
+/// Sends messages into a graph. Taken by [`Wired::inlet`](crate::Wired::inlet); dropping it ends
+/// the stream.
 ///
-/// Messages arrive in the order in which they were sent. Before the start they wait; after a stop request no more are
-/// accepted, and earlier ones are still processed.
+/// Messages arrive in the order in which they were sent. Before the start they wait; after a stop
+/// request no more are accepted, and earlier ones are still processed.
 ///
 /// ```
 /// # use limen::{Message, Plan, Registry, Spec};
@@ -336,14 +340,14 @@ pub struct Inlet<T: Payload> {
 }
 
 impl<T: Payload> Inlet<T> {
-    /// Returns the header of a message that originates now, by the clock of the run. Deadline, class, trace and segment
-    /// may be changed; the graph sets sequence number and source.
+    /// Returns the header of a message that originates now, by the clock of the run. Deadline,
+    /// class, trace and segment may be changed; the graph sets sequence number and source.
     pub fn header(&self) -> Header {
         Header { reserved: OWN_CLOCK, ..self.header_at(self.endpoint.now()) }
     }
 
-    /// Returns the header of a message that originated at a time of the device's clock. The node's `clock:` says how
-    /// such times are converted; without it they are times of the run's clock.
+    /// Returns the header of a message that originated at a time of the device's clock. The node's
+    /// `clock:` says how such times are converted; without it they are times of the run's clock.
     pub fn header_at(&self, origin: Time) -> Header {
         Header { trace: 0, ..Header::new(0, origin) }
     }

@@ -1,7 +1,8 @@
 //! Outlets: messages that the embedding program receives from the graph.
 //!
-//! `kind: outlet` is an ordinary sink. The policy of its edge also applies to the edge to the program: with `block` the
-//! graph waits for a slower program, with `latest` the program gets the newest message.
+//! `kind: outlet` is an ordinary sink. The policy of its edge also applies to the edge to the
+//! program: with `block` the graph waits for a slower program, with `latest` the program gets the
+//! newest message.
 
 use super::inlet;
 use super::receiver::{Receiver, RecvError};
@@ -30,8 +31,8 @@ use serde::Deserialize;
 use std::fmt;
 use std::time::Duration;
 
-/// Passes messages to the embedding program. The program takes the outlet by the node's name before the start.
-/// `limen-run` has nowhere to put them and refuses a graph with one.
+/// Passes messages to the embedding program. The program takes the outlet by the node's name before
+/// the start. `limen-run` has nowhere to put them and refuses a graph with one.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(crate) struct OutletConfig {
     /// Type and shape of a message, to be checked: `f32[10]`.
@@ -166,12 +167,12 @@ impl<T: Payload> Sink for OutletNode<T> {
     }
 }
 
-/// Receives messages from a graph. Taken by [`Wired::outlet`](crate::Wired::outlet); if it is dropped, the graph
-/// continues, and further messages count as lost.
+/// Receives messages from a graph. Taken by [`Wired::outlet`](crate::Wired::outlet); if it is
+/// dropped, the graph continues, and further messages count as lost.
 ///
-/// Messages waiting when a run has ended can still be received; in a report made before that they count as *left*. A
-/// stop waits, within its time limit, for an outlet whose edge blocks: keep receiving, or drop the outlet, before
-/// requesting a stop.
+/// Messages waiting when a run has ended can still be received; in a report made before that they
+/// count as *left*. A stop waits, within its time limit, for an outlet whose edge blocks: keep
+/// receiving, or drop the outlet, before requesting a stop.
 ///
 /// ```
 /// # use limen::{Message, Plan, Registry, Spec};

@@ -19,9 +19,9 @@ pub(crate) const TAP_HOLDS: usize = 4;
 
 /// Observes the messages of a node's output. Taken by [`Wired::tap`](crate::Wired::tap).
 ///
-/// It holds a few copies in buffers of its own. While these are full, no more copies are made, and further messages
-/// count as lost by the tap, not by the graph, which is unaffected. The first message read may therefore be old; to get
-/// the newest, read all that are there.
+/// It holds a few copies in buffers of its own. While these are full, no more copies are made, and
+/// further messages count as lost by the tap, not by the graph, which is unaffected. The first
+/// message read may therefore be old; to get the newest, read all that are there.
 ///
 /// ```
 /// # use limen::{Message, Plan, Registry, Spec};

@@ -1,7 +1,8 @@
 //! The only module that reads time.
 //!
-//! All stamps are nanoseconds of `CLOCK_MONOTONIC`, so that they compare between threads and processes of one machine
-//! and never step. A simulated clock replaces it where a graph is turned by hand.
+//! All stamps are nanoseconds of `CLOCK_MONOTONIC`, so that they compare between threads and
+//! processes of one machine and never step. A simulated clock replaces it where a graph is turned
+//! by hand.
 
 use crate::host::instructions::ticks;
 use crate::host::sync::{Arc, AtomicU64, Ordering};
@@ -78,9 +79,10 @@ impl Clock {
         }
     }
 
-    /// Converts a wall-clock time since 1970, such as a stamp of the kernel, to this clock, using the current difference between both
-    /// clocks. Returns the current time for a stamp in the future or before `earliest`, which means that the wall clock was set in
-    /// between, and for every stamp if the clock is simulated. Takes about 80 ns.
+    /// Converts a wall-clock time since 1970, such as a stamp of the kernel, to this clock, using
+    /// the current difference between both clocks. Returns the current time for a stamp in the
+    /// future or before `earliest`, which means that the wall clock was set in between, and for
+    /// every stamp if the clock is simulated. Takes about 80 ns.
     pub fn of_wall(&self, wall: std::time::Duration, earliest: Time) -> Time {
         match self {
             Clock::Monotonic => {
@@ -91,8 +93,9 @@ impl Clock {
         }
     }
 
-    /// Returns the nanoseconds to add to a time of this clock for the wall clock's time since 1970, by the current difference between
-    /// both clocks; 0 if the clock is simulated. Takes about 80 ns.
+    /// Returns the nanoseconds to add to a time of this clock for the wall clock's time since 1970,
+    /// by the current difference between both clocks; 0 if the clock is simulated. Takes about 80
+    /// ns.
     pub(crate) fn wall_offset(&self) -> u64 {
         match self {
             Clock::Monotonic => {
@@ -154,11 +157,13 @@ fn both() -> (Time, u64) {
     (before, shown)
 }
 
-/// The largest distance between two readings of one clock, ns, that brackets a reading of the other as simultaneous.
+/// The largest distance between two readings of one clock, ns, that brackets a reading of the other
+/// as simultaneous.
 const SIMULTANEOUS_NS: u64 = 2_000;
 
-/// A worker's clock. If the kernel keeps `CLOCK_MONOTONIC` by the processor's time stamp counter, the counter is read directly,
-/// at less than half the cost of `clock_gettime`, and calibrated against the clock at least once a second.
+/// A worker's clock. If the kernel keeps `CLOCK_MONOTONIC` by the processor's time stamp counter,
+/// the counter is read directly, at less than half the cost of `clock_gettime`, and calibrated
+/// against the clock at least once a second.
 #[derive(Debug)]
 pub(crate) struct Watch {
     clock: Clock,
@@ -189,8 +194,8 @@ impl Watch {
 
 /// The shortest time over which the counter's rate is measured, ns.
 const FIRST_LOOK_NS: u64 = 20_000_000;
-/// The maximum number of ticks between two readings of the counter that bracket a reading of the clock: 2 to 4 µs, where 50 ns is
-/// usual.
+/// The maximum number of ticks between two readings of the counter that bracket a reading of the
+/// clock: 2 to 4 µs, where 50 ns is usual.
 const MAX_BRACKET_TICKS: u64 = 8_192;
 const TRIES: usize = 4;
 /// The longest time between two calibrations, ns.
@@ -223,8 +228,9 @@ impl CycleCounter {
         self.last
     }
 
-    /// Calibrates against the kernel's clock. The rate is measured over the time since the last calibration, which doubles up to a second,
-    /// so that the error of a reading at most doubles until the next.
+    /// Calibrates against the kernel's clock. The rate is measured over the time since the last
+    /// calibration, which doubles up to a second, so that the error of a reading at most doubles
+    /// until the next.
     #[cold]
     fn look(&mut self) -> u64 {
         self.calibrate(|| {
@@ -234,8 +240,9 @@ impl CycleCounter {
         })
     }
 
-    /// Takes readings of the counter, the clock, and the counter again. If the thread was preempted between them, the pair is off by that
-    /// time. Such a pair is discarded, and after a few in a row the next call tries again.
+    /// Takes readings of the counter, the clock, and the counter again. If the thread was preempted
+    /// between them, the pair is off by that time. Such a pair is discarded, and after a few in a
+    /// row the next call tries again.
     fn calibrate(&mut self, mut readings: impl FnMut() -> (u64, u64, u64)) -> u64 {
         let mut ns = 0;
         let pair = (0..TRIES).find_map(|_| {
@@ -266,7 +273,8 @@ impl CycleCounter {
     }
 }
 
-/// Returns whether the kernel keeps time by the counter, because it is constant, runs in all sleep states and agrees on all cores.
+/// Returns whether the kernel keeps time by the counter, because it is constant, runs in all sleep
+/// states and agrees on all cores.
 fn kernel_uses_counter() -> bool {
     static ANSWER: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *ANSWER.get_or_init(|| {
@@ -282,14 +290,16 @@ pub(crate) fn wall() -> std::time::SystemTime {
     std::time::SystemTime::now()
 }
 
-/// Detects steps of the wall clock. Only the head of a report and the times shown to users depend on it.
+/// Detects steps of the wall clock. Only the head of a report and the times shown to users depend
+/// on it.
 #[derive(Debug, Default)]
 pub(crate) struct WallWatch {
     /// The wall clock's lead over the time since boot, ns, and when it was last measured.
     lead: Option<(i128, u64)>,
 }
 
-/// Smaller differences are drift and the time between two readings, ns; drift grows with the time between two calls.
+/// Smaller differences are drift and the time between two readings, ns; drift grows with the time
+/// between two calls.
 const STEP_NS: i128 = 100_000_000;
 /// Limit of drift: a clock that is being slewed gains or loses at most one part in this many.
 const SLEW: i128 = 1_000;
@@ -394,7 +404,8 @@ mod tests {
     /// Promise (time): The wall clock does not affect the times of a run; the report notes each
     /// step of the wall clock once.
     ///
-    /// Steps by an hour and back, by a leap second, and to before 1970 are each noticed once; drift is not.
+    /// Steps by an hour and back, by a leap second, and to before 1970 are each noticed once; drift
+    /// is not.
     #[test]
     fn steps_of_the_wall_clock_are_noticed_once() {
         use std::time::{Duration, UNIX_EPOCH};

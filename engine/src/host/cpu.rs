@@ -1,5 +1,5 @@
-//! Settings of a thread in the kernel: pinning, a real-time policy, locked memory. Every setting is read back; refusals are
-//! reported.
+//! Settings of a thread in the kernel: pinning, a real-time policy, locked memory. Every setting is
+//! read back; refusals are reported.
 
 use crate::base::policy::RealTime;
 use crate::base::policy::RtPolicy;
@@ -41,8 +41,9 @@ pub(crate) fn drop_real_time() {
     let _ = set_thread_priority_and_policy(thread_native_id(), lowest, policy);
 }
 
-/// Lets the calling thread run on every CPU that its process may use, under the ordinary policy: for the main thread of a program that a
-/// worker has started, which inherits the worker's core and priority.
+/// Lets the calling thread run on every CPU that its process may use, under the ordinary policy:
+/// for the main thread of a program that a worker has started, which inherits the worker's core and
+/// priority.
 pub fn leave_placement() {
     drop_real_time();
     let mut all = nix::sched::CpuSet::new();
@@ -128,7 +129,8 @@ const CAP_IPC_LOCK: u32 = 14;
 /// Address space of a thread: its stack and the allocator's arena.
 const THREAD_BYTES: u64 = 72 << 20;
 
-/// Locks all present and future memory of the process in RAM; `planned` bytes and `threads` threads are still to come.
+/// Locks all present and future memory of the process in RAM; `planned` bytes and `threads` threads
+/// are still to come.
 ///
 /// # Errors
 /// Why it failed, and what allows it.

@@ -1,4 +1,5 @@
-//! What keeps CPUs from doing as much as they can: a control group's quota, heat, a lower frequency.
+//! What keeps CPUs from doing as much as they can: a control group's quota, heat, a lower
+//! frequency.
 
 use crate::base::unit::show_ns;
 use crate::host::files::{open_system, system_text};
@@ -26,7 +27,8 @@ pub enum CpuThrottle {
         /// How often.
         times: u64,
     },
-    /// The kernel lowered the highest frequency of CPUs, as it does against heat and to save power, or raised it again.
+    /// The kernel lowered the highest frequency of CPUs, as it does against heat and to save power,
+    /// or raised it again.
     Frequency {
         /// How many CPUs.
         cpus: usize,
@@ -62,7 +64,8 @@ struct Frequency {
 /// The counters of what throttles CPUs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Throttled {
-    /// By control group: periods in which its quota was used up, and for how long CPUs stood still, ns.
+    /// By control group: periods in which its quota was used up, and for how long CPUs stood still,
+    /// ns.
     quotas: Vec<(u64, u64)>,
     heat: Vec<u64>,
     most: Vec<u64>,
@@ -142,7 +145,8 @@ impl ThrottleReader {
         counters
     }
 
-    /// Reads the counters into earlier ones of this reader; those that cannot be read, as of a CPU that was taken away, stay.
+    /// Reads the counters into earlier ones of this reader; those that cannot be read, as of a CPU
+    /// that was taken away, stay.
     pub(crate) fn read_into(&self, counters: &mut Throttled) {
         let quota = |file: &File| {
             read(file, |text| {
@@ -194,8 +198,8 @@ impl ThrottleReader {
     }
 }
 
-/// The folders below `/sys/fs/cgroup` of the control groups that may limit a process, by its `/proc/self/cgroup`: of both versions, its own and
-/// those above.
+/// The folders below `/sys/fs/cgroup` of the control groups that may limit a process, by its
+/// `/proc/self/cgroup`: of both versions, its own and those above.
 fn quota_folders(own: &str) -> impl Iterator<Item = PathBuf> + '_ {
     own.lines().flat_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);

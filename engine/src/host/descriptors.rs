@@ -1,13 +1,16 @@
 //! Waiting for file descriptors: sockets, pipes, terminals, devices.
 //!
-//! A node that waits for a descriptor registers it with its worker ([`Descriptors::watch`]) and reads or writes without blocking.
-//! When there is nothing to do, a source returns [`Next::WhenReady`](crate::node::Next::WhenReady), a sink
-//! [`Progress::WhenReady`](crate::node::Progress::WhenReady). The worker sleeps in one `epoll_wait` for all
-//! descriptors of its nodes, for its bell, which is then an eventfd, and for the next deadline, which a timerfd keeps to the
-//! nanosecond. A worker whose nodes never register a descriptor has none of these and sleeps on its futex.
+//! A node that waits for a descriptor registers it with its worker ([`Descriptors::watch`]) and
+//! reads or writes without blocking. When there is nothing to do, a source returns
+//! [`Next::WhenReady`](crate::node::Next::WhenReady), a sink
+//! [`Progress::WhenReady`](crate::node::Progress::WhenReady). The worker sleeps in one `epoll_wait`
+//! for all descriptors of its nodes, for its bell, which is then an eventfd, and for the next
+//! deadline, which a timerfd keeps to the nanosecond. A worker whose nodes never register a
+//! descriptor has none of these and sleeps on its futex.
 //!
-//! Each descriptor is reported once (`EPOLLONESHOT`) and re-armed when its node waits again: a ready descriptor of a source without
-//! room to send wakes the worker only once, and unread data wakes it again after re-arming.
+//! Each descriptor is reported once (`EPOLLONESHOT`) and re-armed when its node waits again: a
+//! ready descriptor of a source without room to send wakes the worker only once, and unread data
+//! wakes it again after re-arming.
 
 use crate::host::sync::Arc;
 use crate::host::wait::Bell;
@@ -50,7 +53,8 @@ impl Interest {
     }
 }
 
-/// The descriptors of one node, from [`Building::descriptors`](crate::node::Building::descriptors). Clones share them.
+/// The descriptors of one node, from [`Building::descriptors`](crate::node::Building::descriptors).
+/// Clones share them.
 ///
 /// ```
 /// # use limen::{Message, Plan, Registry, Spec};
@@ -133,8 +137,9 @@ impl Descriptors {
         Descriptors { poller, node: Rc::default() }
     }
 
-    /// Registers a descriptor until the returned value is dropped. It should be non-blocking: a node reads or
-    /// writes as far as possible, and then waits. A regular file, which `epoll` does not support, counts as always ready.
+    /// Registers a descriptor until the returned value is dropped. It should be non-blocking: a
+    /// node reads or writes as far as possible, and then waits. A regular file, which `epoll` does
+    /// not support, counts as always ready.
     ///
     /// # Errors
     /// The system's error: the process has no descriptors left, or this one is already registered.
@@ -205,7 +210,8 @@ impl fmt::Debug for Descriptors {
     }
 }
 
-/// An object with a descriptor that a node waits for. Dropping it unregisters the descriptor and drops the object.
+/// An object with a descriptor that a node waits for. Dropping it unregisters the descriptor and
+/// drops the object.
 pub struct Watched<T: AsFd + 'static> {
     what: Rc<T>,
     at: usize,
@@ -213,9 +219,10 @@ pub struct Watched<T: AsFd + 'static> {
 }
 
 impl<T: AsFd + 'static> Watched<T> {
-    /// Returns whether the kernel has reported it ready, or an error, since the source last returned
-    /// [`Next::WhenReady`](crate::node::Next::WhenReady), or since the last [`Sink::progress`](crate::node::Sink::progress). With many
-    /// descriptors it tells which ones to try.
+    /// Returns whether the kernel has reported it ready, or an error, since the source last
+    /// returned [`Next::WhenReady`](crate::node::Next::WhenReady), or since the last
+    /// [`Sink::progress`](crate::node::Sink::progress). With many descriptors it tells which ones
+    /// to try.
     pub fn is_ready(&self) -> bool {
         let slots = self.descriptors.poller.slots.borrow();
         slots.get(self.at).and_then(Option::as_ref).is_some_and(|slot| slot.is_ready.get())
@@ -413,7 +420,8 @@ impl Poller {
         found
     }
 
-    /// Polls without waiting, unless it did so within the last `every` ns. Returns whether a descriptor is ready.
+    /// Polls without waiting, unless it did so within the last `every` ns. Returns whether a
+    /// descriptor is ready.
     pub(crate) fn ask(&self, now: u64, every: u64) -> bool {
         let Some(kernel) = self.kernel.get() else { return false };
         if now.saturating_sub(self.asked.get()) < every {
@@ -428,8 +436,8 @@ impl Poller {
         self.kernel.get().is_some_and(|kernel| self.collect(kernel, EpollTimeout::ZERO).descriptor)
     }
 
-    /// Sleeps until a bell is rung, a descriptor is ready, or a time of `CLOCK_MONOTONIC` has come, ns. The caller has armed the bells;
-    /// they are disarmed on return.
+    /// Sleeps until a bell is rung, a descriptor is ready, or a time of `CLOCK_MONOTONIC` has come,
+    /// ns. The caller has armed the bells; they are disarmed on return.
     pub(crate) fn sleep(&self, until: u64) {
         let Some(kernel) = self.kernel.get() else { return };
         // An earlier write to the eventfd may end a wait early, so the state decides.

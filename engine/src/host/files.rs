@@ -1,18 +1,23 @@
 //! The only module that opens files named by a graph, a model or the command line.
 //!
-//! Only regular files are read. A file is checked before it is opened, so that no pipe blocks and no device acts, and all further
-//! checks use the open descriptor. Only [`Folders::open_device`] opens something else: a character device allowed on the command
-//! line. Reading a whole file has a limit; callers that read piece by piece ([`Read`]) limit what they keep.
+//! Only regular files are read. A file is checked before it is opened, so that no pipe blocks and
+//! no device acts, and all further checks use the open descriptor. Only [`Folders::open_device`]
+//! opens something else: a character device allowed on the command line. Reading a whole file has a
+//! limit; callers that read piece by piece ([`Read`]) limit what they keep.
 //!
-//! A path in a graph is resolved, admitted, and opened in its resolved form without following links, so later changes of names have no
-//! effect. `RESOLVE_BENEATH` is not used: it would refuse a link to an allowed folder. `RESOLVE_NO_SYMLINKS` on the admitted path closes
-//! the same gap; without `openat2` in the kernel, the path is walked step by step and no step may be a link.
+//! A path in a graph is resolved, admitted, and opened in its resolved form without following
+//! links, so later changes of names have no effect. `RESOLVE_BENEATH` is not used: it would refuse
+//! a link to an allowed folder. `RESOLVE_NO_SYMLINKS` on the admitted path closes the same gap;
+//! without `openat2` in the kernel, the path is walked step by step and no step may be a link.
 //!
-//! Outputs are written into a folder that is held open. A file gets its name when it is complete ([`Target::begin`]), unless it is
-//! appended to ([`Target::append`]) or has to be new ([`Target::begin_new`]); these are visible under their names at once. Whoever begins
-//! a file finishes or discards it ([`PartialFile`]): a run that did not begin discards, and every file is as it was.
+//! Outputs are written into a folder that is held open. A file gets its name when it is complete
+//! ([`Target::begin`]), unless it is appended to ([`Target::append`]) or has to be new
+//! ([`Target::begin_new`]); these are visible under their names at once. Whoever begins a file
+//! finishes or discards it ([`PartialFile`]): a run that did not begin discards, and every file is
+//! as it was.
 //!
-//! A path that begins with `mem:` is looked up among the files that the program holds in memory ([`MemoryFiles`]), and nowhere else.
+//! A path that begins with `mem:` is looked up among the files that the program holds in memory
+//! ([`MemoryFiles`]), and nowhere else.
 //!
 //! Other programs are not locked out: they can write a file while it is read.
 
@@ -55,7 +60,8 @@ use std::{fmt, fs};
 const MAX_LINKS: usize = 40;
 /// The longest text read from `/proc` and `/sys`.
 const MAX_SYSTEM: u64 = 4 << 20;
-/// Flags for opening any file for its bytes: do not block on a pipe, and do not adopt a controlling terminal.
+/// Flags for opening any file for its bytes: do not block on a pipe, and do not adopt a controlling
+/// terminal.
 const PLAIN: OFlag = OFlag::O_CLOEXEC.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY);
 
 /// Why a file of a graph cannot be opened.
@@ -74,7 +80,8 @@ pub enum FileError {
 const MAX_LISTED: usize = 1000;
 
 impl FileError {
-    /// Returns the name in its folder that is most similar to that of a file that is not there; `None` if none is close enough.
+    /// Returns the name in its folder that is most similar to that of a file that is not there;
+    /// `None` if none is close enough.
     pub fn similar(&self) -> Option<String> {
         let FileError::System(path, error) = self else { return None };
         let asked = path.file_name().filter(|_| error.kind() == ErrorKind::NotFound)?.to_string_lossy();
@@ -140,7 +147,8 @@ fn what(stat: &FileStat) -> Option<&'static str> {
     }
 }
 
-/// Opens a regular file in two steps: `O_PATH` to check its type without side effects, then for reading.
+/// Opens a regular file in two steps: `O_PATH` to check its type without side effects, then for
+/// reading.
 fn regular(open: &dyn Fn(OFlag) -> nix::Result<OwnedFd>, written: &str) -> Result<(File, FileStat), FileError> {
     let system = |error: Errno| FileError::System(written.into(), error.into());
     let seen = open(OFlag::O_PATH | OFlag::O_CLOEXEC).and_then(fstat).map_err(system)?;
@@ -155,12 +163,12 @@ fn regular(open: &dyn Fn(OFlag) -> nix::Result<OwnedFd>, written: &str) -> Resul
     Ok((file, stat))
 }
 
-/// Opens a path that has no links, and fails if one has appeared since. If the kernel is older than 5.6, or a sandbox hides the
-/// call, walks the path step by step.
+/// Opens a path that has no links, and fails if one has appeared since. If the kernel is older than
+/// 5.6, or a sandbox hides the call, walks the path step by step.
 fn open_real(real: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
     let how = OpenHow::new().flags(flags);
-    // RESOLVE_BENEATH would refuse a link to another allowed folder. The path was therefore resolved and admitted before, and must still
-    // lead to the same place.
+    // RESOLVE_BENEATH would refuse a link to another allowed folder. The path was therefore
+    // resolved and admitted before, and must still lead to the same place.
     let how = how.resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
     match openat2(AT_FDCWD, real, how) {
         Err(Errno::ENOSYS | Errno::EPERM) => walk(real, flags),
@@ -356,7 +364,8 @@ pub fn read_up_to(from: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// The content of a file that only the user of this process can have written: it is theirs, and its group and others may not write it.
+/// The content of a file that only the user of this process can have written: it is theirs, and its
+/// group and others may not write it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PrivateBytes {
     bytes: Vec<u8>,
@@ -414,7 +423,8 @@ pub fn system_text(path: impl AsRef<Path>) -> io::Result<String> {
     Ok(text)
 }
 
-/// Opens a character device for reading and writing, without blocking and without making it the controlling terminal.
+/// Opens a character device for reading and writing, without blocking and without making it the
+/// controlling terminal.
 fn open_device(real: &Path) -> io::Result<File> {
     let seen = fstat(open_real(real, OFlag::O_PATH | OFlag::O_CLOEXEC)?)?;
     let wrong = || io::Error::new(ErrorKind::InvalidInput, "it is no serial device");
@@ -427,7 +437,8 @@ fn open_device(real: &Path) -> io::Result<File> {
     if id(&fstat(&file)?) == id(&seen) { Ok(file) } else { Err(wrong()) }
 }
 
-/// The files opened for reading by a graph, which none of its nodes may write. All clones of one [`Folders`] share them.
+/// The files opened for reading by a graph, which none of its nodes may write. All clones of one
+/// [`Folders`] share them.
 #[derive(Clone, Debug, Default)]
 pub struct FilesRead(Arc<Mutex<HashMap<Id, PathBuf>>>);
 
@@ -463,7 +474,8 @@ impl FilesRead {
 }
 
 impl Folders {
-    /// Opens an input of the graph: a regular file below its folder or an allowed one, or `mem:NAME`, which the program holds in memory.
+    /// Opens an input of the graph: a regular file below its folder or an allowed one, or
+    /// `mem:NAME`, which the program holds in memory.
     ///
     /// # Errors
     /// The reason that it cannot be opened.
@@ -490,7 +502,8 @@ impl Folders {
         Ok(real)
     }
 
-    /// Does the same as [`Folders::open`] for a path relative to another folder; messages show `written`.
+    /// Does the same as [`Folders::open`] for a path relative to another folder; messages show
+    /// `written`.
     pub(crate) fn open_joined(&self, joined: &Path, written: &str) -> Result<InputFile, FileError> {
         let real = real_path(joined);
         self.admit(&real, written).map_err(FileError::Outside)?;
@@ -504,7 +517,8 @@ impl Folders {
         Ok(file)
     }
 
-    /// Opens a device of the graph, such as a serial one: an allowed character device, for reading and writing, without blocking.
+    /// Opens a device of the graph, such as a serial one: an allowed character device, for reading
+    /// and writing, without blocking.
     ///
     /// # Errors
     /// As [`Folders::open`]; [`ErrorKind::InvalidInput`] if it is not a character device.

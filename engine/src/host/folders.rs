@@ -1,4 +1,5 @@
-//! Where a graph may read and write: its own folder, unless the command line allows more. `files` enforces it.
+//! Where a graph may read and write: its own folder, unless the command line allows more. `files`
+//! enforces it.
 
 use crate::host::files::{FilesRead, MemoryFiles, PartialFiles, real_path, refuse_memory};
 use std::path::{Component, Path, PathBuf};
@@ -21,10 +22,12 @@ pub struct Folders {
 }
 
 impl Folders {
-    /// Resolves an input path of the graph, which must lie below its folder or an allowed one after following links.
+    /// Resolves an input path of the graph, which must lie below its folder or an allowed one after
+    /// following links.
     ///
     /// # Errors
-    /// A message that says what to allow, if the path leads elsewhere, or that it is the path of a file in memory.
+    /// A message that says what to allow, if the path leads elsewhere, or that it is the path of a
+    /// file in memory.
     pub fn input(&self, path: &str) -> Result<PathBuf, String> {
         refuse_memory(path)?;
         let joined = self.graph.join(path);
@@ -32,8 +35,8 @@ impl Folders {
         Ok(joined)
     }
 
-    /// Resolves an output path, which must lie below the output folder if one is set, otherwise below the graph's, or below an allowed one,
-    /// in each case after following links.
+    /// Resolves an output path, which must lie below the output folder if one is set, otherwise
+    /// below the graph's, or below an allowed one, in each case after following links.
     ///
     /// # Errors
     /// A message that says what to allow, if the path leads elsewhere.
@@ -41,7 +44,8 @@ impl Folders {
         self.place_output(path).map(|(joined, _)| joined)
     }
 
-    /// Returns the path of an output as written and without links; the admitted path is the one opened.
+    /// Returns the path of an output as written and without links; the admitted path is the one
+    /// opened.
     pub(crate) fn place_output(&self, path: &str) -> Result<(PathBuf, PathBuf), String> {
         refuse_memory(path)?;
         let Some(out) = self.out.as_ref().filter(|_| Path::new(path).is_relative()) else {

@@ -1,16 +1,19 @@
 //! The memory that a single message touches on its way through a worker.
 //!
-//! While a worker sleeps, its memory leaves the nearest caches and the table of its pages. A message then waits for one line after the
-//! other. Fetched together, they arrive in the time of a few.
+//! While a worker sleeps, its memory leaves the nearest caches and the table of its pages. A
+//! message then waits for one line after the other. Fetched together, they arrive in the time of a
+//! few.
 
 use crate::host::instructions::prefetch;
 use std::collections::HashSet;
 
-/// Bytes of a cache line: of x86-64 and most of aarch64. Where lines are longer, some are named twice.
+/// Bytes of a cache line: of x86-64 and most of aarch64. Where lines are longer, some are named
+/// twice.
 const LINE: usize = 64;
 /// Most bytes of a value that count: one that is larger is seldom touched whole.
 const MOST_OF_VALUE: usize = 2048;
-/// Most lines of a footprint. More would take longer to fetch than a message takes, and displace each other.
+/// Most lines of a footprint. More would take longer to fetch than a message takes, and displace
+/// each other.
 const MOST: usize = 512;
 
 /// Lines of the stack below the caller's frame that are fetched as well.
@@ -24,7 +27,8 @@ pub(crate) struct Footprint {
 }
 
 impl Footprint {
-    /// Adds the first `bytes` of what lies at an address. What is freed or moved later does no harm.
+    /// Adds the first `bytes` of what lies at an address. What is freed or moved later does no
+    /// harm.
     pub(crate) fn add<T: ?Sized>(&mut self, at: *const T, bytes: usize) {
         self.add_at(at.addr(), bytes);
     }

@@ -5,8 +5,9 @@
 #[allow(unsafe_code, reason = "reading the counter has no requirement, the function is only not marked safe")]
 #[inline]
 pub(crate) fn ticks() -> u64 {
-    // SAFETY: every x86-64 processor has the instruction, and it accesses nothing but registers. If the process has disabled it
-    // for itself (`PR_SET_TSC`), the kernel ends the process by a signal.
+    // SAFETY: every x86-64 processor has the instruction, and it accesses nothing but registers. If
+    // the process has disabled it for itself (`PR_SET_TSC`), the kernel ends the process by a
+    // signal.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
@@ -22,7 +23,8 @@ pub(crate) fn ticks() -> u64 {
 #[inline]
 pub(crate) fn prefetch(address: usize) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: every x86-64 processor has the instruction. It is a hint: it reads no value, and does not fault, whatever the address.
+    // SAFETY: every x86-64 processor has the instruction. It is a hint: it reads no value, and does
+    // not fault, whatever the address.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address)) }
 }
 
@@ -31,7 +33,8 @@ pub(crate) fn prefetch(address: usize) {
 #[allow(unsafe_code, reason = "the instruction has no function")]
 #[inline]
 pub(crate) fn prefetch(address: usize) {
-    // SAFETY: the instruction is a hint: it reads no value, changes no register, and does not fault, whatever the address.
+    // SAFETY: the instruction is a hint: it reads no value, changes no register, and does not
+    // fault, whatever the address.
     unsafe { std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly)) }
 }
 

@@ -10,7 +10,8 @@ thread_local! {
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs foreign code, such as a decoder's, whose panics the caller reports; [`panic_hook`] prints nothing for them.
+/// Runs foreign code, such as a decoder's, whose panics the caller reports; [`panic_hook`] prints
+/// nothing for them.
 ///
 /// # Errors
 /// The panic's payload.
@@ -26,8 +27,9 @@ pub(crate) fn report_by_caller() {
     IS_CAUGHT.set(true);
 }
 
-/// A panic hook that records where a node panicked, so that the report can include it. It prints nothing on the engine's threads and
-/// within [`catch_panic`]. The engine installs no hook; `limen-run` installs this one:
+/// A panic hook that records where a node panicked, so that the report can include it. It prints
+/// nothing on the engine's threads and within [`catch_panic`]. The engine installs no hook;
+/// `limen-run` installs this one:
 ///
 /// ```
 /// std::panic::set_hook(Box::new(limen::panic_hook));

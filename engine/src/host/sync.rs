@@ -1,5 +1,6 @@
-//! The only names of atomics in the engine: std's, or loom's under `--cfg loom`, so that every protocol built on them can be
-//! model-checked unchanged; likewise for the memory behind the pools' counts.
+//! The only names of atomics in the engine: std's, or loom's under `--cfg loom`, so that every
+//! protocol built on them can be model-checked unchanged; likewise for the memory behind the pools'
+//! counts.
 
 #[cfg(not(loom))]
 pub(crate) use std::{
@@ -30,7 +31,8 @@ use std::cell::UnsafeCell;
 /// For trait objects, which loom's `Arc` does not support; no protocol depends on it.
 pub(crate) use std::sync::Arc as DynArc;
 
-/// A counter with one writer and any number of readers: no read-modify-write, exact for the writer, slightly stale for readers.
+/// A counter with one writer and any number of readers: no read-modify-write, exact for the writer,
+/// slightly stale for readers.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -67,7 +69,8 @@ impl Counter {
     }
 }
 
-/// Memory to which a protocol grants access. Under loom, overlapping access is reported; otherwise this is the bare cell.
+/// Memory to which a protocol grants access. Under loom, overlapping access is reported; otherwise
+/// this is the bare cell.
 #[derive(Debug)]
 pub(crate) struct OrderedCell<T>(UnsafeCell<T>);
 

@@ -4,8 +4,8 @@ use crate::base::policy::Wait;
 use crate::host::cpu::{self, ThreadPlace};
 use std::thread::JoinHandle;
 
-/// Makes a thread that a runtime started one of the engine's: it has the name of its worker, and [`panic_hook`](crate::panic_hook) prints
-/// nothing on it.
+/// Makes a thread that a runtime started one of the engine's: it has the name of its worker, and
+/// [`panic_hook`](crate::panic_hook) prints nothing on it.
 pub(crate) fn adopt(name: &str) {
     // A name that the kernel refuses leaves that of the runtime.
     let _ = std::ffi::CString::new(name).map(|name| nix::sys::prctl::set_name(&name));
@@ -25,7 +25,8 @@ pub(crate) fn spawn_helper(
     let name = format!("limen-{name}").chars().take(15).collect();
     let place = ThreadPlace { cpu: None, allowed, wait: Wait::Park, real_time: None };
     std::thread::Builder::new().name(name).spawn(move || {
-        // A thread inherits affinity and policy from its parent; failing to leave them makes it slow at worst.
+        // A thread inherits affinity and policy from its parent; failing to leave them makes it
+        // slow at worst.
         cpu::drop_real_time();
         let _ = cpu::apply(&place);
         crate::host::files::outlive_size_limit();

@@ -1,4 +1,5 @@
-//! What the kernel says of a thread: the CPU time it used, when it did not run and why, and the pages it was given.
+//! What the kernel says of a thread: the CPU time it used, when it did not run and why, and the
+//! pages it was given.
 
 use crate::host::files::open_system;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -90,7 +91,8 @@ mod tests {
     fn a_thread_that_touches_memory_and_yields_its_cpu_is_seen() {
         let reader = UsageReader::new();
         let before = reader.read().expect("Linux says it");
-        // Beyond the sizes that an allocator keeps for later: other tests may have touched its pages.
+        // Beyond the sizes that an allocator keeps for later: other tests may have touched its
+        // pages.
         let mut pages = vec![0_u8; 34 << 20];
         pages.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
         std::hint::black_box(&pages);

@@ -1,10 +1,11 @@
 //! Waiting: what a worker without work does, and the doorbell that wakes it.
 //!
-//! There is one [`Bell`] per worker, not per ring. Before it sleeps, the worker arms its bell and checks all its inputs once
-//! more; a thread that publishes a message (or frees a slot, or requests a stop) issues one fence and wakes the worker only
-//! if its bell is armed. With store, fence, load on both sides, one of the two sees the other, so no wake-up is lost. A worker that
-//! also waits for descriptors sleeps in [`crate::host::descriptors`] and is woken by an eventfd; the rest is the same.
-//! `loom_tests` check both.
+//! There is one [`Bell`] per worker, not per ring. Before it sleeps, the worker arms its bell and
+//! checks all its inputs once more; a thread that publishes a message (or frees a slot, or requests
+//! a stop) issues one fence and wakes the worker only if its bell is armed. With store, fence, load
+//! on both sides, one of the two sees the other, so no wake-up is lost. A worker that also waits
+//! for descriptors sleeps in [`crate::host::descriptors`] and is woken by an eventfd; the rest is
+//! the same. `loom_tests` check both.
 
 use crate::base::policy::Wait;
 use crate::host::sync::{AtomicU32, Ordering, Padded, fence, thread};
@@ -21,7 +22,8 @@ pub(crate) struct Bell {
     /// Wakes a sleeper that does not sleep on its thread's own futex.
     waker: OnceLock<Waker>,
     sleeper: OnceLock<thread::Thread>,
-    /// The thread that sleeps next on the bell of a handle, which may change threads. Locked only to go to sleep and to wake.
+    /// The thread that sleeps next on the bell of a handle, which may change threads. Locked only
+    /// to go to sleep and to wake.
     guest: Mutex<Option<thread::Thread>>,
 }
 
@@ -35,8 +37,8 @@ impl std::fmt::Debug for Bell {
 }
 
 impl Bell {
-    /// Sets how the sleeper is woken from now on. Called once, by the sleeper; it has to arm the bell again, because earlier rings did not
-    /// use this.
+    /// Sets how the sleeper is woken from now on. Called once, by the sleeper; it has to arm the
+    /// bell again, because earlier rings did not use this.
     pub(crate) fn wake_by(&self, waker: Waker) {
         let _ = self.waker.set(waker);
         self.disarm();
@@ -48,7 +50,8 @@ impl Bell {
         let _ = self.sleeper.set(thread::current());
     }
 
-    /// Makes the calling thread the next sleeper. For bells of handles, which have no fixed sleeper.
+    /// Makes the calling thread the next sleeper. For bells of handles, which have no fixed
+    /// sleeper.
     pub(crate) fn set_guest(&self) {
         let here = thread::current();
         let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,10 +67,12 @@ impl Bell {
 
     /// Arms the bell. The caller then has to check for work once more before it sleeps.
     pub(crate) fn arm(&self) {
-        // A swap follows every earlier swap of `wake`, whichever thread slept here. A store would too, by the atomicity of `wake`'s swap,
-        // which loom does not model. A thread that sees the swap also sees how to wake the sleeper.
+        // A swap follows every earlier swap of `wake`, whichever thread slept here. A store would
+        // too, by the atomicity of `wake`'s swap, which loom does not model. A thread that sees the
+        // swap also sees how to wake the sleeper.
         self.state.swap(ASLEEP, Ordering::Release);
-        // Pairs with the fence of `ring`: either the ringing thread sees ASLEEP, or this worker's second check sees its message.
+        // Pairs with the fence of `ring`: either the ringing thread sees ASLEEP, or this worker's
+        // second check sees its message.
         fence(Ordering::SeqCst);
     }
 
@@ -133,26 +138,30 @@ impl Bell {
     }
 }
 
-/// Waking a sleeping core takes 40–60 µs on the machines measured: spinning for less than this is cheaper for the message and, on a
-/// shared host, overall.
+/// Waking a sleeping core takes 40–60 µs on the machines measured: spinning for less than this is
+/// cheaper for the message and, on a shared host, overall.
 const WAKE_NS: u64 = 60_000;
 /// How long to spin even if no message is expected soon, ns: messages often come in groups.
 const GRACE_NS: u64 = 1_000;
 
-/// A timer is near that is due within this time, ns: a worker does not sleep any more, unless it is a helper thread.
+/// A timer is near that is due within this time, ns: a worker does not sleep any more, unless it is
+/// a helper thread.
 const NEAR_NS: u64 = 5_000;
 
-/// Decides how long to spin before sleeping, from the intervals between arrivals, and how early to wake up for a timer.
+/// Decides how long to spin before sleeping, from the intervals between arrivals, and how early to
+/// wake up for a timer.
 #[derive(Debug)]
 pub(crate) struct Patience {
     wait: Wait,
-    /// How long before a timer this worker does not sleep any more, ns; 0 for a helper thread, whose core may have a worker with messages.
+    /// How long before a timer this worker does not sleep any more, ns; 0 for a helper thread,
+    /// whose core may have a worker with messages.
     near: u64,
     oversleep: Oversleep,
     rounds: u32,
     idle_since: u64,
     last_work: u64,
-    /// Mean interval between arrivals, ns; initially high, so that nothing spins before it is known.
+    /// Mean interval between arrivals, ns; initially high, so that nothing spins before it is
+    /// known.
     interval: u64,
 }
 
@@ -177,7 +186,8 @@ impl Patience {
         self.near == 0
     }
 
-    /// Whether a timer that is due at `wake` is so near at `now` that this worker does not sleep any more.
+    /// Whether a timer that is due at `wake` is so near at `now` that this worker does not sleep
+    /// any more.
     pub(crate) fn is_near(&self, wake: u64, now: u64) -> bool {
         wake.saturating_sub(self.near) <= now
     }
@@ -192,7 +202,8 @@ impl Patience {
         self.oversleep.learn(late);
     }
 
-    /// Called after work was found: resets the spinning, and updates the mean interval with the time since idling last ended.
+    /// Called after work was found: resets the spinning, and updates the mean interval with the
+    /// time since idling last ended.
     #[inline]
     pub(crate) fn worked(&mut self, now: impl FnOnce() -> u64) {
         if self.rounds > 0 {
@@ -205,14 +216,16 @@ impl Patience {
     fn learn(&mut self, now: u64) {
         if self.last_work != 0 {
             let seen = now.saturating_sub(self.last_work);
-            // A weight of 1/4 follows a change of rate within a few messages and tolerates a single late one.
+            // A weight of 1/4 follows a change of rate within a few messages and tolerates a single
+            // late one.
             self.interval =
                 if self.interval > u64::MAX / 4 { seen } else { self.interval - self.interval / 4 + seen / 4 };
         }
         self.last_work = now;
     }
 
-    /// Called when no work was found. `wake` is when the next timer is due; `u64::MAX` if there is none.
+    /// Called when no work was found. `wake` is when the next timer is due; `u64::MAX` if there is
+    /// none.
     pub(crate) fn idle(&mut self, now: impl FnOnce() -> u64, wake: u64) -> Idle {
         self.rounds = self.rounds.saturating_add(1);
         match self.wait {
@@ -220,7 +233,8 @@ impl Patience {
             Wait::Park => return Idle::Sleep,
             Wait::Adaptive => {}
         }
-        // Measured by the clock, not in rounds: a round is a pass over all stages, which takes longer the more there are.
+        // Measured by the clock, not in rounds: a round is a pass over all stages, which takes
+        // longer the more there are.
         let now = now();
         if self.rounds == 1 {
             self.idle_since = now;
@@ -231,10 +245,12 @@ impl Patience {
     }
 }
 
-/// A sleep that ends so late was prolonged by a pause of the host, not by what it takes to wake up, ns.
+/// A sleep that ends so late was prolonged by a pause of the host, not by what it takes to wake up,
+/// ns.
 const PAUSE_NS: u64 = 1_000_000;
 
-/// Learns how late the kernel ends this thread's sleeps, and says how much earlier to set its timers.
+/// Learns how late the kernel ends this thread's sleeps, and says how much earlier to set its
+/// timers.
 #[derive(Debug, Default)]
 struct Oversleep {
     /// About the 90th percentile of those seen, ns.
@@ -243,10 +259,12 @@ struct Oversleep {
 
 impl Oversleep {
     /// Notes by how much a sleep ended too late, ns.
-    // One sleep in ten steps up by nine times a step down, so the estimate stays at the 90th percentile, and a single one that the host
-    // prolonged moves it by a step (Ma, Muthukrishnan and Sandler, "Frugal Streaming for Estimating Quantiles", 2013).
+    // One sleep in ten steps up by nine times a step down, so the estimate stays at the 90th
+    // percentile, and a single one that the host prolonged moves it by a step (Ma, Muthukrishnan
+    // and Sandler, "Frugal Streaming for Estimating Quantiles", 2013).
     fn learn(&mut self, late: u64) {
-        // It cannot be made up for by waking earlier, and under a CPU quota spinning would cause more of it.
+        // It cannot be made up for by waking earlier, and under a CPU quota spinning would cause
+        // more of it.
         if late > PAUSE_NS {
             return;
         }
@@ -254,8 +272,8 @@ impl Oversleep {
         self.usual = if late > self.usual { self.usual + 9 * step } else { self.usual.saturating_sub(step) };
     }
 
-    /// How much earlier to set a timer that is `left` away, ns, so that the thread is awake by then: a tenth of that time at most, which the
-    /// thread may then spin.
+    /// How much earlier to set a timer that is `left` away, ns, so that the thread is awake by
+    /// then: a tenth of that time at most, which the thread may then spin.
     fn ahead(&self, left: u64) -> u64 {
         self.usual.min(left / 10)
     }
@@ -275,7 +293,8 @@ mod tests {
                 patience.worked(|| n * interval);
             }
         }
-        // How long each spins, checking every 100 ns, without arrivals and with a timer that far away.
+        // How long each spins, checking every 100 ns, without arrivals and with a timer that far
+        // away.
         let spun = |patience: &mut Patience, timer: u64| {
             let begin = patience.last_work + patience.interval;
             patience.worked(|| begin);
@@ -291,7 +310,8 @@ mod tests {
     fn timers_are_set_earlier_by_the_90th_percentile_of_lateness() {
         let mut oversleep = Oversleep::default();
         assert_eq!(oversleep.ahead(1_000_000), 0);
-        // Each of 1 to 100 µs equally often, in an order without trend, and now and then a pause of the host.
+        // Each of 1 to 100 µs equally often, in an order without trend, and now and then a pause of
+        // the host.
         let late = |n: u64| if n.is_multiple_of(200) { 5_000_000 } else { (n * 37 % 100 + 1) * 1_000 };
         (0..2_000).for_each(|n| oversleep.learn(late(n)));
         let seen: Vec<u64> =
@@ -356,8 +376,9 @@ mod loom_tests {
 
     /// Promise (descriptors): A worker that waits for descriptors loses no wake-up.
     ///
-    /// Like `loom_no_wake_is_lost`, for a worker that sleeps in `epoll_wait`: an eventfd stays written until a wait consumes it, and the
-    /// state decides whether to wait again. The worker switches to the eventfd after it has announced a sleep on its futex.
+    /// Like `loom_no_wake_is_lost`, for a worker that sleeps in `epoll_wait`: an eventfd stays
+    /// written until a wait consumes it, and the state decides whether to wait again. The worker
+    /// switches to the eventfd after it has announced a sleep on its futex.
     #[test]
     fn loom_no_wake_is_lost_by_an_eventfd() {
         use loom::sync::{Condvar, Mutex};

@@ -11,7 +11,8 @@ pub(crate) fn histogram_bytes(digits: u8) -> usize {
     counts_of(digits) * size_of::<u64>()
 }
 
-/// The number of counts of a histogram with 2 or 3 digits: to the end of the bucket of the highest value.
+/// The number of counts of a histogram with 2 or 3 digits: to the end of the bucket of the highest
+/// value.
 pub(super) fn counts_of(digits: u8) -> usize {
     let (bucket, _) = place_of(magnitude(digits), MAX_NS);
     (bucket as usize + 2) << magnitude(digits)
@@ -26,8 +27,8 @@ fn place_of(magnitude: u8, value: u64) -> (u32, u64) {
     (bucket, (u64::from(bucket) << magnitude) + (value >> bucket))
 }
 
-/// The counts of a histogram, in the layout of HdrHistogram: converted to [`Counts`] at the end, they equal what the
-/// library would have recorded, at a fifth of the instructions.
+/// The counts of a histogram, in the layout of HdrHistogram: converted to [`Counts`] at the end,
+/// they equal what the library would have recorded, at a fifth of the instructions.
 // What every value needs comes first, in one cache line.
 #[repr(C, align(64))]
 pub(crate) struct Buckets {
@@ -54,7 +55,8 @@ pub(crate) struct Buckets {
     first_total: u64,
 }
 
-/// What a value is of a message's way through the graph: decides which of a histogram's values are outliers.
+/// What a value is of a message's way through the graph: decides which of a histogram's values are
+/// outliers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PathPart {
     /// A call of a node.
@@ -88,7 +90,8 @@ fn alert(limit: u64, part: PathPart) -> u64 {
 
 /// Before this many counts, every value is an outlier: nothing is known to be usual.
 const FIRST_COUNTS: u64 = 16;
-/// A latency is an outlier if so many at most are as long, until it is beyond the 99.9th percentile.
+/// A latency is an outlier if so many at most are as long, until it is beyond the 99.9th
+/// percentile.
 const SLOWEST: f64 = 10.0;
 /// A shorter call or wait is never an outlier, ns.
 const LEAST_OUTLIER_NS: u64 = 500;
@@ -132,8 +135,9 @@ impl Buckets {
 
     /// Sets the limit anew, after a value was recorded.
     ///
-    /// A latency is an outlier beyond the 99.9th percentile, or among the slowest ten while there are fewer than 10,000. A part of one may
-    /// explain it if it is among the largest 10 %, and closer to its own 99.9th percentile than to its median.
+    /// A latency is an outlier beyond the 99.9th percentile, or among the slowest ten while there
+    /// are fewer than 10,000. A part of one may explain it if it is among the largest 10 %, and
+    /// closer to its own 99.9th percentile than to its median.
     #[cold]
     #[inline(never)]
     fn watch(&mut self) {
@@ -178,7 +182,8 @@ impl Buckets {
         found
     }
 
-    /// Records `n` messages with the same value, of what ended at `at`. Returns whether it needs a closer look ([`Buckets::review`]).
+    /// Records `n` messages with the same value, of what ended at `at`. Returns whether it needs a
+    /// closer look ([`Buckets::review`]).
     #[inline]
     pub(super) fn record(&mut self, value: u64, n: u64, at: u64) -> bool {
         self.count(value, n);
@@ -219,8 +224,8 @@ impl Buckets {
     }
 }
 
-/// A bucket of a histogram has 2 to this power steps of one width: as in the library, half the least power of two of steps that resolves
-/// `digits` decimal digits.
+/// A bucket of a histogram has 2 to this power steps of one width: as in the library, half the
+/// least power of two of steps that resolves `digits` decimal digits.
 const fn magnitude(digits: u8) -> u8 {
     if digits <= 2 { 7 } else { 10 }
 }

@@ -1,8 +1,10 @@
-//! Copies of a worker's histograms for a reader: only the blocks of counts in which something was recorded.
+//! Copies of a worker's histograms for a reader: only the blocks of counts in which something was
+//! recorded.
 //!
-//! A copy has for each histogram, in the order of the worker, the number of its blocks and how many of its counts are estimated, then for
-//! each block its place and its counts. Most counts of a histogram are never used: a copy of all takes as much memory as the histograms,
-//! in pages that are touched only as far as it is written.
+//! A copy has for each histogram, in the order of the worker, the number of its blocks and how many
+//! of its counts are estimated, then for each block its place and its counts. Most counts of a
+//! histogram are never used: a copy of all takes as much memory as the histograms, in pages that
+//! are touched only as far as it is written.
 
 use crate::ledger::buckets::{BLOCK, Buckets, counts_of, record_block};
 use crate::ledger::{Counts, Recorded};
@@ -140,7 +142,8 @@ mod tests {
         let mut meter = Meter::new(None);
         let hists = [2, 3, 2].map(|digits| (digits, meter.histogram(digits, PathPart::Other)));
         let words = hists.iter().map(|(digits, _)| copied_words(*digits)).sum();
-        // Only the first two are used. The buffers take turns, and what they had before does not matter.
+        // Only the first two are used. The buffers take turns, and what they had before does not
+        // matter.
         let mut buffers = [vec![u64::MAX; words].into_boxed_slice(), vec![u64::MAX; words].into_boxed_slice()];
         let mut is_first = true;
         for (values, weight) in

@@ -1,5 +1,5 @@
-//! The counts of one histogram, only for values that were recorded: a graph of thousands of nodes and a log of an hour have a hundred
-//! thousand histograms, and a full one takes 200 KiB.
+//! The counts of one histogram, only for values that were recorded: a graph of thousands of nodes
+//! and a log of an hour have a hundred thousand histograms, and a full one takes 200 KiB.
 
 /// The largest value and the largest sum of counts: other implementations have signed numbers.
 const MAX: u64 = i64::MAX as u64;
@@ -32,7 +32,8 @@ impl Cells {
         value | ((1u64 << self.shift(value)) - 1)
     }
 
-    /// The highest value in the cell with an index of HdrHistogram's arrays; `None` beyond the largest value.
+    /// The highest value in the cell with an index of HdrHistogram's arrays; `None` beyond the
+    /// largest value.
     fn top_at(self, index: u64) -> Option<u64> {
         let half = self.bits() - 1;
         let (bucket, within) = match index >> half {
@@ -47,8 +48,8 @@ impl Cells {
     }
 }
 
-/// The counts of one histogram, in the cells of HdrHistogram: whole numbers, rounded to a number of significant digits. Takes memory only
-/// for cells that have a count.
+/// The counts of one histogram, in the cells of HdrHistogram: whole numbers, rounded to a number of
+/// significant digits. Takes memory only for cells that have a count.
 ///
 /// ```
 /// use limen::report::Counts;
@@ -77,7 +78,8 @@ impl Counts {
         Counts { cells: Cells { digits: digits.min(Self::MAX_DIGITS), unit_bits: 0 }, counts: Vec::new(), total: 0 }
     }
 
-    /// Returns counts of nothing yet in the cells of a histogram whose lowest value is `low`; `None` if there is no such histogram.
+    /// Returns counts of nothing yet in the cells of a histogram whose lowest value is `low`;
+    /// `None` if there is no such histogram.
     pub fn with_lowest(digits: u8, low: u64) -> Option<Self> {
         let cells = Cells { digits, unit_bits: low.checked_ilog2()? };
         let is_possible = digits <= Self::MAX_DIGITS && cells.bits() + cells.unit_bits <= MAX_BITS;
@@ -89,7 +91,8 @@ impl Counts {
         self.cells.digits
     }
 
-    /// Counts a value, which is rounded up to the highest of its cell, `count` times. Values and the sum of counts end at 2⁶³ - 1.
+    /// Counts a value, which is rounded up to the highest of its cell, `count` times. Values and
+    /// the sum of counts end at 2⁶³ - 1.
     pub fn record(&mut self, value: u64, count: u64) {
         let count = count.min(MAX - self.total);
         if count == 0 {
@@ -108,7 +111,8 @@ impl Counts {
         }
     }
 
-    /// Counts at an index of HdrHistogram's arrays, in ascending order; returns `false` beyond the largest value or sum.
+    /// Counts at an index of HdrHistogram's arrays, in ascending order; returns `false` beyond the
+    /// largest value or sum.
     pub fn record_at(&mut self, index: u64, count: u64) -> bool {
         let total = self.total.checked_add(count).filter(|total| *total <= MAX);
         let (Some(top), Some(total)) = (self.cells.top_at(index), total) else { return false };
@@ -117,7 +121,8 @@ impl Counts {
         true
     }
 
-    /// Returns counts of values in any order. Unlike [`Counts::record`], takes no longer for values out of order.
+    /// Returns counts of values in any order. Unlike [`Counts::record`], takes no longer for values
+    /// out of order.
     pub fn of(digits: u8, mut values: Vec<(u64, u64)>) -> Self {
         values.sort_unstable();
         let mut counts = Counts::new(digits);
@@ -182,7 +187,8 @@ impl Counts {
         (top - (self.width(top) - 1) + self.width(top) / 2) as f64
     }
 
-    /// Returns the value below which a fraction of the values lies, as HdrHistogram's `value_at_quantile`; `None` without values.
+    /// Returns the value below which a fraction of the values lies, as HdrHistogram's
+    /// `value_at_quantile`; `None` without values.
     pub fn quantile(&self, fraction: f64) -> Option<u64> {
         self.quantiles([fraction]).next()
     }

@@ -24,14 +24,16 @@ const LOG: usize = 16 * 1024 / size_of::<MeterEntry>();
 /// Entries of the log that are looked at for what a message waited for.
 const LATEST: usize = 128;
 
-/// Folds from one move of zeros into the histograms to the next: seldom enough to cost nothing, and often enough that the quantiles by which
-/// outliers are judged are not out of date, and that no counter overflows: every zero comes with an entry of the log, of its call.
+/// Folds from one move of zeros into the histograms to the next: seldom enough to cost nothing, and
+/// often enough that the quantiles by which outliers are judged are not out of date, and that no
+/// counter overflows: every zero comes with an entry of the log, of its call.
 const FOLDS: u32 = 32;
 
 /// The measurements of a worker.
 pub(crate) struct Meter {
     hists: Vec<Buckets>,
-    /// Zeros recorded and not yet in the histograms, by histogram; empty if the log is written elsewhere, too.
+    /// Zeros recorded and not yet in the histograms, by histogram; empty if the log is written
+    /// elsewhere, too.
     zeros: Vec<u32>,
     /// Folds since the zeros were moved into the histograms.
     folds: u32,
@@ -67,13 +69,15 @@ impl Meter {
         Hist(self.hists.len() as u32 - 1)
     }
 
-    /// Records `n` messages with the same value, of what ended at `at`, each counting for `weight`, from 1 to 256.
+    /// Records `n` messages with the same value, of what ended at `at`, each counting for `weight`,
+    /// from 1 to 256.
     #[inline]
     pub(crate) fn record(&mut self, hist: Hist, value: u64, n: u32, weight: u32, at: u64) {
         let Some(place) = self.log.get_mut(self.logged) else {
             return self.record_when_full(hist, value, n, weight, at);
         };
-        // Word by word: assembling an entry first and copying it would defeat store-to-load forwarding.
+        // Word by word: assembling an entry first and copying it would defeat store-to-load
+        // forwarding.
         (place.hist, place.n, place.value, place.at) = (hist.0 | (weight - 1) << HISTS, n, value, at);
         self.logged += 1;
     }
@@ -146,7 +150,8 @@ impl Meter {
         }
     }
 
-    /// Takes a closer look at an entry that was just recorded; `last` is when the one before it was.
+    /// Takes a closer look at an entry that was just recorded; `last` is when the one before it
+    /// was.
     #[cold]
     #[inline(never)]
     fn review(&mut self, index: usize, hist: usize, last: u64) {
@@ -170,8 +175,8 @@ impl Meter {
         self.outliers.note(Outlier { hist, part, value, end: at, usual, behind, pause });
     }
 
-    /// The calls of a histogram that took at least half of the time from `from` to `to`, among long ones and the latest of the first
-    /// `entries` of the log.
+    /// The calls of a histogram that took at least half of the time from `from` to `to`, among long
+    /// ones and the latest of the first `entries` of the log.
     fn longest_within(&self, from: u64, to: u64, entries: usize) -> Option<Hist> {
         let latest = self.log[..entries].iter().rev().take(LATEST).take_while(|entry| entry.at > from);
         let calls = latest.filter_map(|entry| {

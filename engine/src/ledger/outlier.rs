@@ -1,4 +1,5 @@
-//! Outliers: values far from the usual ones of their histogram, and what their worker did meanwhile.
+//! Outliers: values far from the usual ones of their histogram, and what their worker did
+//! meanwhile.
 
 use crate::ledger::{Hist, PathPart};
 use arrayvec::ArrayVec;
@@ -15,7 +16,8 @@ pub(crate) struct Outlier {
     pub(crate) usual: u64,
     /// Of a wait: the calls that took most of it on this worker.
     pub(crate) behind: Option<Hist>,
-    /// Of a call: how long its node had made none before, and the mean time from call to call; `None` before the second call.
+    /// Of a call: how long its node had made none before, and the mean time from call to call;
+    /// `None` before the second call.
     pub(crate) pause: Option<(u64, u64)>,
 }
 
@@ -63,8 +65,9 @@ impl Outliers {
         self.long_calls.push(call);
     }
 
-    /// The calls of a histogram that took at least half of the time from `from` to `to`, as far back as calls are remembered: the long
-    /// ones, and those in `others`, of which long ones are left out.
+    /// The calls of a histogram that took at least half of the time from `from` to `to`, as far
+    /// back as calls are remembered: the long ones, and those in `others`, of which long ones are
+    /// left out.
     pub(super) fn longest_within(&self, from: u64, to: u64, others: impl Iterator<Item = NodeCall>) -> Option<Hist> {
         let oldest = self.long_calls.first().filter(|_| self.long_calls.is_full());
         let from = oldest.map_or(from, |oldest| oldest.from.clamp(from, to));

@@ -14,8 +14,8 @@ pub(crate) struct Sampler {
     whole: u32,
     /// When the last burst began.
     last: u64,
-    /// Messages that no recorded burst has stood for yet. Bursts differ in size, so without this number the weights could add up to more
-    /// messages than there were.
+    /// Messages that no recorded burst has stood for yet. Bursts differ in size, so without this
+    /// number the weights could add up to more messages than there were.
     owed: u64,
 }
 
@@ -28,8 +28,8 @@ impl Sampler {
         Sampler { telemetry, count: 0, whole, last: 0, owed: 0 }
     }
 
-    /// The weight of the burst of `n` messages, 1 or more, that began at `now`; 0 if it is not recorded. It stands for messages of earlier
-    /// bursts.
+    /// The weight of the burst of `n` messages, 1 or more, that began at `now`; 0 if it is not
+    /// recorded. It stands for messages of earlier bursts.
     #[inline]
     pub(crate) fn weight(&mut self, after_idle: bool, now: u64, n: u64) -> u32 {
         let is_apart = now.saturating_sub(self.last) >= APART;
@@ -85,7 +85,8 @@ mod tests {
     #[test]
     fn recorded_messages_stand_for_no_more_than_there_were() {
         type Size = fn(u64) -> u64;
-        // The percentage that is counted at least: large bursts that only small ones stand for are not.
+        // The percentage that is counted at least: large bursts that only small ones stand for are
+        // not.
         let sizes: [(Size, u64); 4] =
             [(|_| 1, 99), (|_| 64, 99), (|n| 1 + n * 7 % 61, 90), (|n| if n % 16 == 0 { 64 } else { 1 }, 99)];
         for telemetry in [Telemetry::Sampled, Telemetry::Auto] {

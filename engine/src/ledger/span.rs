@@ -1,4 +1,5 @@
-//! What a worker did when: the entries of its log, its turns and its sleeps, in pages that a reader takes while the run goes on.
+//! What a worker did when: the entries of its log, its turns and its sleeps, in pages that a reader
+//! takes while the run goes on.
 //!
 //! Pages are allocated at the start. While none is free, what would have been written is counted.
 

@@ -1,7 +1,8 @@
 //! Tensors whose elements lie in the memory of a device.
 //!
-//! Such a tensor is a [`Tensor`](crate::Tensor) like any other: the same handle, row, header and count. Only its elements lie elsewhere:
-//! its pool refers to memory that the device allocated, and the backends that run on the device find it there.
+//! Such a tensor is a [`Tensor`](crate::Tensor) like any other: the same handle, row, header and
+//! count. Only its elements lie elsewhere: its pool refers to memory that the device allocated, and
+//! the backends that run on the device find it there.
 
 use crate::host::sync::DynArc;
 use crate::message::port_spec::PortSpec;
@@ -10,7 +11,8 @@ use std::fmt;
 
 /// A device with memory of its own, in which ports keep their messages.
 pub trait Device: fmt::Debug + Send + Sync + 'static {
-    /// Returns its number, by which [`Memory::Device`](crate::message::Memory::Device) refers to it.
+    /// Returns its number, by which [`Memory::Device`](crate::message::Memory::Device) refers to
+    /// it.
     fn number(&self) -> u8;
 
     /// Returns its name, as in YAML.

@@ -1,6 +1,7 @@
 //! Names and units of numbers in messages.
 
-/// The name and the unit of a number in a message, for logs and plots: `ax` in `m/s²`. Either may be empty.
+/// The name and the unit of a number in a message, for logs and plots: `ax` in `m/s²`. Either may
+/// be empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Label {
     name: String,
@@ -16,7 +17,8 @@ impl Label {
     /// Creates a label; each part may be empty.
     ///
     /// # Errors
-    /// A part is longer than [`Label::MAX_LEN`], or has a comma, a quote or a control character: labels go into the headers of tables.
+    /// A part is longer than [`Label::MAX_LEN`], or has a comma, a quote or a control character:
+    /// labels go into the headers of tables.
     pub fn new(name: impl Into<String>, unit: impl Into<String>) -> Result<Self, &'static str> {
         let (name, unit) = (name.into(), unit.into());
         for part in [&name, &unit] {

@@ -3,7 +3,8 @@
 use super::label::Label;
 use super::port_spec::{Dim, PortSpec};
 
-/// Where the elements of a message are an orientation or an angle, whose mean is not the mean of its numbers.
+/// Where the elements of a message are an orientation or an angle, whose mean is not the mean of
+/// its numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Orientation {
     /// All elements are plain numbers.
@@ -30,12 +31,14 @@ impl Orientation {
 
 /// What an angle is called that begins again after a turn.
 const ANGLES: [&str; 5] = ["yaw", "heading", "course", "bearing", "azimuth"];
-/// What else such a name says of another number: how fast the angle changes, how exact it is, or its sine.
+/// What else such a name says of another number: how fast the angle changes, how exact it is, or
+/// its sine.
 const NOT_ANGLES: [&str; 9] = ["rate", "speed", "velocity", "acc", "var", "std", "error", "sin", "cos"];
 /// The units of angles.
 const UNITS: [&str; 7] = ["deg", "degree", "degrees", "°", "rad", "radian", "radians"];
 
-/// Returns whether a number of this name may be an angle whose mean is not the mean of its numbers: that of 359 and 1 degrees is 0.
+/// Returns whether a number of this name may be an angle whose mean is not the mean of its numbers:
+/// that of 359 and 1 degrees is 0.
 pub(crate) fn may_be_angle(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
@@ -48,7 +51,8 @@ impl PortSpec {
         self.labels().iter().any(|label| may_be_angle(label.name()) && UNITS.contains(&label.unit()))
     }
 
-    /// Returns whether a number without a unit may be such an angle by its name, or by that of a port if it has none.
+    /// Returns whether a number without a unit may be such an angle by its name, or by that of a
+    /// port if it has none.
     pub(crate) fn may_have_angle(&self, ports: [&str; 2]) -> bool {
         let is_angle = |label: &Label| label.unit().is_empty() && may_be_angle(label.name());
         let labels = self.labels();
@@ -56,8 +60,8 @@ impl PortSpec {
         self.orientation == Orientation::Named || labels.iter().any(is_angle) || is_port
     }
 
-    /// Declares another name of one of its numbers, such as its place in a document, with the number's unit. Planning looks for angles in it
-    /// as in the labels.
+    /// Declares another name of one of its numbers, such as its place in a document, with the
+    /// number's unit. Planning looks for angles in it as in the labels.
     #[must_use]
     pub fn with_other_label(mut self, label: &Label) -> Self {
         if !self.orientation.is_declared() && may_be_angle(label.name()) {
@@ -70,16 +74,18 @@ impl PortSpec {
         self
     }
 
-    /// Declares that some elements are an orientation or an angle in an unknown layout. Planning refuses `pick: interpolate` for them.
+    /// Declares that some elements are an orientation or an angle in an unknown layout. Planning
+    /// refuses `pick: interpolate` for them.
     #[must_use]
     pub fn with_orientation(mut self) -> Self {
         self.orientation = Orientation::Somewhere;
         self
     }
 
-    /// Declares that elements `at` to `at + 3` of a tensor with one fixed dim are a quaternion in the order x, y, z, w, so that
-    /// `pick: interpolate` interpolates it on the sphere. If the shape has no such elements, or changes afterwards, planning refuses
-    /// `pick: interpolate`, as after [`PortSpec::with_orientation`].
+    /// Declares that elements `at` to `at + 3` of a tensor with one fixed dim are a quaternion in
+    /// the order x, y, z, w, so that `pick: interpolate` interpolates it on the sphere. If the
+    /// shape has no such elements, or changes afterwards, planning refuses `pick: interpolate`, as
+    /// after [`PortSpec::with_orientation`].
     ///
     /// ```
     /// use limen::message::{DType, PortSpec};
@@ -97,8 +103,8 @@ impl PortSpec {
         self
     }
 
-    /// Declares an orientation in an unknown layout if another spec has an orientation, or angles by labels that this one lacks, for results
-    /// that are computed from its messages.
+    /// Declares an orientation in an unknown layout if another spec has an orientation, or angles
+    /// by labels that this one lacks, for results that are computed from its messages.
     #[must_use]
     pub fn with_orientation_of(self, other: &PortSpec) -> Self {
         let own: Vec<Label> = self.labels().to_vec();
@@ -112,7 +118,8 @@ impl PortSpec {
         lost.fold(spec, PortSpec::with_other_label)
     }
 
-    /// Returns where its quaternion begins, if it has one and still has the shape that the quaternion was declared for.
+    /// Returns where its quaternion begins, if it has one and still has the shape that the
+    /// quaternion was declared for.
     pub fn quaternion(&self) -> Option<usize> {
         match self.orientation {
             Orientation::Quaternion { at, of } if self.shape[..] == [Dim::Fixed(of.into())] => Some(at.into()),
@@ -120,19 +127,22 @@ impl PortSpec {
         }
     }
 
-    /// Returns whether it has an orientation whose place is not known, which cannot be interpolated.
+    /// Returns whether it has an orientation whose place is not known, which cannot be
+    /// interpolated.
     pub fn has_unknown_orientation(&self) -> bool {
         self.orientation.is_declared() && self.quaternion().is_none()
     }
 }
 
-/// Interpolates between two quaternions along the shorter arc: `q` and `-q` are the same orientation. The result has norm 1. It is NaN if
-/// one of the two is zero or has a NaN or an infinity: such a quaternion is not an orientation.
+/// Interpolates between two quaternions along the shorter arc: `q` and `-q` are the same
+/// orientation. The result has norm 1. It is NaN if one of the two is zero or has a NaN or an
+/// infinity: such a quaternion is not an orientation.
 pub(crate) fn slerp(before: [f64; 4], after: [f64; 4], part: f64) -> [f64; 4] {
     let (before, after) = (unit(before), unit(after));
     let dot: f64 = std::iter::zip(before, after).map(|(a, b)| a * b).sum();
     let angle = dot.abs().min(1.0).acos();
-    // The sine of a small angle has too few digits to divide by; there the chord is as good as the arc.
+    // The sine of a small angle has too few digits to divide by; there the chord is as good as the
+    // arc.
     let (of_before, of_after) =
         if angle < 1e-4 { (1.0 - part, part) } else { (((1.0 - part) * angle).sin(), (part * angle).sin()) };
     let of_after = of_after.copysign(dot);

@@ -1,8 +1,9 @@
 //! Origins: when each source upstream of a message began its part.
 //!
-//! A message has one header, which names one source. Downstream of a join, the pool has a table beside its rows with an
-//! entry for each possible source, so that every path has its own latency. The stage carries origins from the messages
-//! a call takes to those it sends; nodes never see them. Without a join upstream there is no table.
+//! A message has one header, which names one source. Downstream of a join, the pool has a table
+//! beside its rows with an entry for each possible source, so that every path has its own latency.
+//! The stage carries origins from the messages a call takes to those it sends; nodes never see
+//! them. Without a join upstream there is no table.
 
 use crate::host::clock::Time;
 use arrayvec::ArrayVec;
@@ -46,7 +47,8 @@ impl Origins {
         self.0.clear();
     }
 
-    /// Adds an origin. Of several of one source the oldest counts; a reused one counts only if there is no other.
+    /// Adds an origin. Of several of one source the oldest counts; a reused one counts only if
+    /// there is no other.
     pub(crate) fn add(&mut self, origin: Origin) {
         match self.0.iter_mut().find(|other| other.source == origin.source) {
             Some(other) if (origin.reused, origin.begun) < (other.reused, other.begun) => *other = origin,
@@ -65,14 +67,15 @@ impl Origins {
     }
 }
 
-/// The origins of a node's recent calls, for messages it sends in later calls than the one they derive from.
+/// The origins of a node's recent calls, for messages it sends in later calls than the one they
+/// derive from.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     /// The origins of the current call, and source and sequence number of each of its messages.
     pub(crate) now: Origins,
     now_keys: ArrayVec<(u16, u64), { crate::message::MAX_PORTS }>,
-    /// Ring of earlier calls: source and sequence number of the first message, then the origins in the order of
-    /// `sources`.
+    /// Ring of earlier calls: source and sequence number of the first message, then the origins in
+    /// the order of `sources`.
     past: Vec<u64>,
     sources: Vec<u16>,
     kept: usize,
@@ -110,8 +113,8 @@ impl Trace {
         self.next = (self.next + 1) % self.kept;
     }
 
-    /// Returns the origins of a message sent with this header: those of the call that took a message with it, by
-    /// default the current one.
+    /// Returns the origins of a message sent with this header: those of the call that took a
+    /// message with it, by default the current one.
     pub(crate) fn of(&self, source: u16, seq: u64) -> Origins {
         if self.kept == 0 || self.now_keys.contains(&(source, seq)) {
             return self.now.clone();

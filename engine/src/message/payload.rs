@@ -1,7 +1,8 @@
 //! Messages: a header and a body.
 //!
-//! The payload of all stock nodes is [`Tensor`](crate::Tensor), a 16-byte handle whose header is in its slot. A program
-//! that embeds the engine may send any small [`Plain`] value instead; its header travels beside it.
+//! The payload of all stock nodes is [`Tensor`](crate::Tensor), a 16-byte handle whose header is in
+//! its slot. A program that embeds the engine may send any small [`Plain`] value instead; its
+//! header travels beside it.
 
 use crate::base::policy::Qos;
 use crate::host::clock::Time;
@@ -13,7 +14,8 @@ use crate::message::pool::Pool;
 #[repr(C)]
 #[non_exhaustive]
 pub struct Header {
-    /// Sequence number: the source's call that created this message, from 0; parts of one message share it.
+    /// Sequence number: the source's call that created this message, from 0; parts of one message
+    /// share it.
     pub seq: u64,
     /// Origin time, as set by the source; the start of every end-to-end latency.
     pub origin: Time,
@@ -31,8 +33,8 @@ pub struct Header {
     pub flags: u8,
     /// Index of the source in the plan.
     pub source: u16,
-    /// The segment of its source's stream; a new one begins when a file is read again or the source is rebuilt. A
-    /// model's state is reset there.
+    /// The segment of its source's stream; a new one begins when a file is read again or the source
+    /// is rebuilt. A model's state is reset there.
     pub segment: u16,
     pub(crate) reserved: u16,
 }
@@ -101,7 +103,8 @@ impl<T: Plain> Message<T> {
     }
 }
 
-/// A type that can be the body of a message: [`Tensor`](crate::Tensor) and, through [`Plain`], small values. Sealed.
+/// A type that can be the body of a message: [`Tensor`](crate::Tensor) and, through [`Plain`],
+/// small values. Sealed.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a payload",
     note = "a payload is `limen::Tensor`, or a small type with `impl limen::message::Plain for {Self} {{}}`"
@@ -127,8 +130,8 @@ pub trait SealedPayload: Send + Sized + 'static {
     fn with_header(message: Message<Self>, header: &Header) -> Message<Self>;
     /// Copies the content into a pool's buffer; `None` if there is no room.
     fn copy(message: &Message<Self>, pool: Option<&mut Pool>) -> Option<Message<Self>>;
-    /// Interpolates between two messages, on the sphere where `quaternion` says that one begins, otherwise linearly; `None` if their types do
-    /// not support it.
+    /// Interpolates between two messages, on the sphere where `quaternion` says that one begins,
+    /// otherwise linearly; `None` if their types do not support it.
     fn interpolate(
         before: &Message<Self>,
         after: &Message<Self>,
@@ -147,7 +150,8 @@ pub trait SealedPayload: Send + Sized + 'static {
     }
 }
 
-/// A small value that is moved by value, for programs that embed the engine. At most 64 bytes, checked at compile time.
+/// A small value that is moved by value, for programs that embed the engine. At most 64 bytes,
+/// checked at compile time.
 ///
 /// ```
 /// #[derive(Clone, Debug)]

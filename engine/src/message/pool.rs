@@ -1,17 +1,19 @@
 //! Pools: the buffers of tensors, sized while planning, allocated and touched once, never grown.
 //!
-//! A slot is free when its reference count is zero; there is no free list. Only the owner (one [`Pool`], used by one
-//! stage) takes slots, with a cursor that skips those still held; any thread shares or drops. The count is the entire
-//! protocol:
+//! A slot is free when its reference count is zero; there is no free list. Only the owner (one
+//! [`Pool`], used by one stage) takes slots, with a cursor that skips those still held; any thread
+//! shares or drops. The count is the entire protocol:
 //!
-//! - taking: the owner reads 0 with Acquire, which orders it after every earlier reader's Release, and stores 1; no
-//!   other thread changes a 0;
+//! - taking: the owner reads 0 with Acquire, which orders it after every earlier reader's Release,
+//!   and stores 1; no other thread changes a 0;
 //! - sharing: a holder adds 1, Relaxed: its own reference keeps the count above zero;
-//! - dropping: a holder that reads 1 is the last one and stores 0 with Release; otherwise it subtracts 1 with Release.
+//! - dropping: a holder that reads 1 is the last one and stores 0 with Release; otherwise it
+//!   subtracts 1 with Release.
 //!
-//! A pool whose owner is gone while tensors are alive is freed by the last of them or, if that one was dropped at the
-//! same moment as the owner, when the next owner goes. `loom_tests` check both on this code, with every part of a row
-//! watched. Loom cannot see pointer provenance and use after free; Miri checks these (`.ci/miri`).
+//! A pool whose owner is gone while tensors are alive is freed by the last of them or, if that one
+//! was dropped at the same moment as the owner, when the next owner goes. `loom_tests` check both
+//! on this code, with every part of a row watched. Loom cannot see pointer provenance and use after
+//! free; Miri checks these (`.ci/miri`).
 
 mod inner;
 mod orphans;
@@ -47,8 +49,8 @@ const ALIGN: usize = 128;
 /// A fixed set of equal slots and the right to take them.
 pub struct Pool {
     inner: Guard,
-    /// The slot to try next. In a pool with origins it stays on a row past the last, which is never free: the fast
-    /// paths below find nothing there, and so need no test in pools without origins.
+    /// The slot to try next. In a pool with origins it stays on a row past the last, which is never
+    /// free: the fast paths below find nothing there, and so need no test in pools without origins.
     cursor: u32,
     /// In a pool with origins: the slot to try next.
     next: u32,
@@ -60,8 +62,8 @@ impl Pool {
     /// Allocates and touches `slots` slots of `rows` messages each.
     ///
     /// # Errors
-    /// If a dim is not bound, there are more than [`MAX_RANK`] dims or four run-time lengths, one of them may be 2³² or
-    /// more, the size overflows, or the memory cannot be allocated.
+    /// If a dim is not bound, there are more than [`MAX_RANK`] dims or four run-time lengths, one
+    /// of them may be 2³² or more, the size overflows, or the memory cannot be allocated.
     pub fn new(name: &str, spec: &PortSpec, slots: usize, rows: usize) -> Result<Pool, String> {
         Pool::with_origins(name, spec, slots, rows, &[])
     }
@@ -113,7 +115,8 @@ impl Pool {
             return Err(format!("cannot allocate {slots} slots of {rows} rows of {spec}"));
         }
         let layout = Layout::from_size_align(total.max(ALIGN), ALIGN).map_err(|e| e.to_string())?;
-        // The small tables are reserved first, so that a refusal by the system leaves nothing to free.
+        // The small tables are reserved first, so that a refusal by the system leaves nothing to
+        // free.
         let never = if sources.is_empty() { 0 } else { rows };
         let lens_in_all = if dynamic.is_empty() { 0 } else { slots * rows };
         let (Some(mut lens), Some(mut origins), Some(mut table)) = (
@@ -169,8 +172,9 @@ impl Pool {
         Ok(Pool { inner: Guard(pool), cursor, next: 0, rewinds: false })
     }
 
-    /// Reuses the first slots as soon as they are free. Right if all buffers stay on one thread: those slots are in its
-    /// L1 cache. Wrong if they move between cores: the slots freed last are in another core's cache.
+    /// Reuses the first slots as soon as they are free. Right if all buffers stay on one thread:
+    /// those slots are in its L1 cache. Wrong if they move between cores: the slots freed last are
+    /// in another core's cache.
     pub(crate) fn rewind(&mut self) {
         self.rewinds = !self.inner().has_origins();
     }
@@ -204,7 +208,8 @@ impl Pool {
         (0..self.slots()).filter(|i| is_free(self.inner().refs(self.wrapped(*i)))).take(want).count() == want
     }
 
-    /// Adds the pool and its first slots, one of which the next message takes: the first, if the pool returns to it.
+    /// Adds the pool and its first slots, one of which the next message takes: the first, if the
+    /// pool returns to it.
     pub(crate) fn footprint(&self, to: &mut Footprint) {
         let inner = self.inner();
         to.add(inner, 256);
@@ -269,8 +274,8 @@ impl Pool {
         // Usually the next slot is free: slots are released in the order in which they were taken.
         let mut slot = self.cursor as usize;
         let mut row = inner.row(slot);
-        // SAFETY: a row of the table, whose counts are atomics. Read through the row, which avoids another read of the
-        // table pointer.
+        // SAFETY: a row of the table, whose counts are atomics. Read through the row, which avoids
+        // another read of the table pointer.
         if !is_free(unsafe { &(*row.as_ptr()).refs }) {
             slot = self.search()?;
             row = inner.row(slot);
@@ -282,7 +287,8 @@ impl Pool {
         Some(tensor)
     }
 
-    /// Takes up to `most` free slots, as long as they follow each other in memory; none from a pool that keeps origins.
+    /// Takes up to `most` free slots, as long as they follow each other in memory; none from a pool
+    /// that keeps origins.
     pub(crate) fn take_run(&mut self, most: usize) -> FreeRun<'_> {
         // SAFETY: the guard, which stays borrowed, keeps `Inner` alive.
         let inner = unsafe { self.inner.0.as_ref() };
@@ -322,7 +328,8 @@ impl Pool {
 
     /// The dense bytes of up to `rows` rows of a slot from this one on, for a backend to write.
     pub(crate) fn batch_bytes(slot: &mut TensorMut, rows: usize) -> &mut [u8] {
-        // SAFETY: `slot` is the only handle to its slot and is borrowed mutably; its rows are contiguous.
+        // SAFETY: `slot` is the only handle to its slot and is borrowed mutably; its rows are
+        // contiguous.
         unsafe {
             let inner = PoolRow::pool(slot.0.row);
             let rows = rows.min(PoolRow::rows_on(slot.0.row));
@@ -331,16 +338,16 @@ impl Pool {
         }
     }
 
-    /// Turns a written slot into one tensor per row from this one on, each with its header and, if tracked, its
-    /// origins; the slot is free when all are dropped.
+    /// Turns a written slot into one tensor per row from this one on, each with its header and, if
+    /// tracked, its origins; the slot is free when all are dropped.
     pub(crate) fn rows(slot: TensorMut, headers: impl Iterator<Item = Header>, origins: &[Origins]) -> SlotRows {
         let (first, data) = (slot.0.row, slot.0.data);
         // SAFETY: `slot` is a reference to its slot.
         let (inner, most) = unsafe { (PoolRow::pool(first), PoolRow::rows_on(first)) };
         let mut count = 0;
         for header in headers.take(most) {
-            // SAFETY: `count` is below the number of rows from this one on, which are contiguous; `slot` is the only
-            // handle to them.
+            // SAFETY: `count` is below the number of rows from this one on, which are contiguous;
+            // `slot` is the only handle to them.
             unsafe {
                 let row = first.add(count);
                 *PoolRow::header_mut(row) = header;
@@ -377,8 +384,8 @@ fn reserved<T>(n: usize) -> Option<Vec<T>> {
     list.try_reserve_exact(n).is_ok().then_some(list)
 }
 
-/// Whether a [`Shape`] and a row's lengths can represent every message of this spec. A slot is sized by the spec and
-/// accessed by the shape, so the two must not differ.
+/// Whether a [`Shape`] and a row's lengths can represent every message of this spec. A slot is
+/// sized by the spec and accessed by the shape, so the two must not differ.
 fn is_representable(spec: &PortSpec) -> bool {
     let bounds = spec.shape.iter().filter_map(|dim| if let Dim::AtMost(bound) = dim { Some(*bound) } else { None });
     spec.shape.len() <= MAX_RANK && bounds.clone().count() <= MAX_DYNAMIC && bounds.max() <= Some(u32::MAX as usize)

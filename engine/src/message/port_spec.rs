@@ -1,4 +1,5 @@
-//! What a port declares of its messages: element type, shape, layout, content, labels and memory. A graph is checked by it.
+//! What a port declares of its messages: element type, shape, layout, content, labels and memory. A
+//! graph is checked by it.
 
 mod parse;
 
@@ -103,7 +104,8 @@ pub enum Layout {
     Chw,
 }
 
-/// The meaning of a tensor's elements, for sinks and hints: the same `u8[≤n]` may be a line, a packet or a mask.
+/// The meaning of a tensor's elements, for sinks and hints: the same `u8[≤n]` may be a line, a
+/// packet or a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -212,8 +214,8 @@ impl PortSpec {
         self
     }
 
-    /// Sets names and units of its numbers: one label for a scalar, otherwise one for each place of the last dim, of which there may be
-    /// [`Label::MAX_COUNT`].
+    /// Sets names and units of its numbers: one label for a scalar, otherwise one for each place of
+    /// the last dim, of which there may be [`Label::MAX_COUNT`].
     ///
     /// ```
     /// use limen::message::{DType, Label, PortSpec};
@@ -227,8 +229,9 @@ impl PortSpec {
         self
     }
 
-    /// Removes the units, for a node whose results have others; the names stay. The numbers of a quaternion are then an orientation in an
-    /// unknown layout, as after [`PortSpec::with_orientation`].
+    /// Removes the units, for a node whose results have others; the names stay. The numbers of a
+    /// quaternion are then an orientation in an unknown layout, as after
+    /// [`PortSpec::with_orientation`].
     #[must_use]
     pub fn without_units(mut self) -> Self {
         self.orientation = self.orientation.anywhere();
@@ -236,8 +239,9 @@ impl PortSpec {
         self
     }
 
-    /// Returns names and units of its numbers: one for a scalar, otherwise one for each place of the last dim. Empty if none are known, or
-    /// if they are not as many, because the shape was changed since.
+    /// Returns names and units of its numbers: one for a scalar, otherwise one for each place of
+    /// the last dim. Empty if none are known, or if they are not as many, because the shape was
+    /// changed since.
     pub fn labels(&self) -> &[Label] {
         let places = match self.shape.last() {
             None => Some(1),
@@ -256,12 +260,14 @@ impl PortSpec {
         self.content == Content::Text && self.dtype == DType::U8 && self.shape.len() == 1
     }
 
-    /// Returns the number of elements of the largest message; `None` if a dim is not bound or the product overflows.
+    /// Returns the number of elements of the largest message; `None` if a dim is not bound or the
+    /// product overflows.
     pub fn max_elements(&self) -> Option<usize> {
         self.shape.iter().try_fold(1usize, |n, d| n.checked_mul(d.max()?))
     }
 
-    /// Returns the bytes of the largest message; `None` if a dim is not bound or the product overflows.
+    /// Returns the bytes of the largest message; `None` if a dim is not bound or the product
+    /// overflows.
     ///
     /// ```
     /// use limen::message::{DType, Dim, PortSpec};
@@ -278,7 +284,8 @@ impl PortSpec {
         self.shape.iter().map(|d| if let Dim::Fixed(n) = d { Some(*n) } else { None }).collect()
     }
 
-    /// Checks whether messages of `given` may enter a port with this spec; `Err` describes the mismatch.
+    /// Checks whether messages of `given` may enter a port with this spec; `Err` describes the
+    /// mismatch.
     pub(crate) fn accepts(&self, given: &PortSpec) -> Result<(), String> {
         if self.dtype != given.dtype {
             return Err(format!("expected {} elements, found {}", self.dtype, given.dtype));

@@ -1,5 +1,5 @@
-//! Tensors: the payload of all stock nodes. A [`PortSpec`] declares the messages of a port; a message holds a
-//! [`Tensor`], a 16-byte handle to a row of a pooled slot.
+//! Tensors: the payload of all stock nodes. A [`PortSpec`] declares the messages of a port; a
+//! message holds a [`Tensor`], a 16-byte handle to a row of a pooled slot.
 
 use crate::host::clock::Time;
 use crate::message::device::DeviceTensor;
@@ -11,8 +11,8 @@ use crate::message::port_spec::{DType, MAX_RANK, PortSpec};
 use std::fmt;
 use std::ptr::NonNull;
 
-/// A Rust type that is a tensor's element. Sealed: there is one for each [`DType`]. `bytemuck::Pod`, because a
-/// buffer of bytes is read as a slice of it.
+/// A Rust type that is a tensor's element. Sealed: there is one for each [`DType`].
+/// `bytemuck::Pod`, because a buffer of bytes is read as a slice of it.
 pub trait Element: SealedElement + bytemuck::Pod + PartialOrd + Send + Sync + 'static {
     /// The element type of tensors of this type.
     const DTYPE: DType;
@@ -124,15 +124,17 @@ pub enum TensorError {
 /// assert!(matches!(tensor.as_slice::<f32>(), Err(TensorError::DType { .. })));
 /// ```
 ///
-/// Tensors that outlive their graph keep their pool's memory alive until the last of them is dropped.
+/// Tensors that outlive their graph keep their pool's memory alive until the last of them is
+/// dropped.
 pub struct Tensor {
     /// Two pointers and nothing else, so that the compiler passes the handle in two registers.
     pub(crate) row: NonNull<PoolRow>,
     pub(crate) data: NonNull<u8>,
 }
 
-// SAFETY: a tensor gives shared access to plain bytes that no thread writes while a reference is counted (`pool.rs`),
-// and the count is atomic, so a tensor may be moved to and read from any thread.
+// SAFETY: a tensor gives shared access to plain bytes that no thread writes while a reference is
+// counted (`pool.rs`), and the count is atomic, so a tensor may be moved to and read from any
+// thread.
 unsafe impl Send for Tensor {}
 // SAFETY: as for `Send`: all access through `&Tensor` is reading.
 unsafe impl Sync for Tensor {}
@@ -140,8 +142,8 @@ unsafe impl Sync for Tensor {}
 impl Tensor {
     #[inline]
     fn inner(&self) -> &Inner {
-        // SAFETY: `Inner` is freed only when no slot of it is referenced (`pool::Guard`); this handle is a
-        // reference.
+        // SAFETY: `Inner` is freed only when no slot of it is referenced (`pool::Guard`); this
+        // handle is a reference.
         unsafe { PoolRow::pool(self.row) }
     }
 
@@ -152,7 +154,8 @@ impl Tensor {
 
     /// Returns the shape of this message.
     pub fn shape(&self) -> Shape {
-        // SAFETY: this handle is a counted reference; lengths are written only while it is uniquely held.
+        // SAFETY: this handle is a counted reference; lengths are written only while it is uniquely
+        // held.
         unsafe { self.inner().shape(self.row) }
     }
 
@@ -176,14 +179,16 @@ impl Tensor {
     /// Returns the bytes of the elements; none if they are on a device.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: this handle is a counted reference, and a slot is written only while it has a single `TensorMut`.
+        // SAFETY: this handle is a counted reference, and a slot is written only while it has a
+        // single `TensorMut`.
         unsafe { PoolRow::bytes(self.row, self.data) }
     }
 
     /// Returns another handle to the same tensor.
     ///
     /// # Panics
-    /// Aborts, as `Arc::clone` does, at 2³¹ handles to its buffer, which is possible only if handles are leaked.
+    /// Aborts, as `Arc::clone` does, at 2³¹ handles to its buffer, which is possible only if
+    /// handles are leaked.
     #[inline]
     pub fn share(&self) -> Tensor {
         // SAFETY: this handle is a counted reference.
@@ -202,7 +207,8 @@ impl Tensor {
         let (inner, header) = (self.inner(), self.header());
         let mut has_own = false;
         if inner.has_origins() {
-            // SAFETY: this handle is a counted reference; origins are written only while the slot is uniquely held.
+            // SAFETY: this handle is a counted reference; origins are written only while the slot
+            // is uniquely held.
             unsafe {
                 inner.each_origin(self.row, &mut |origin| {
                     has_own |= origin.source == header.source;
@@ -288,7 +294,8 @@ impl SealedPayload for Tensor {
     }
     fn set_part(message: &mut Message<Self>, part: u32, parts: u32) {
         if message.body.is_unique() {
-            // SAFETY: `message` is borrowed mutably and its slot has no other handle, so nothing else reads the row.
+            // SAFETY: `message` is borrowed mutably and its slot has no other handle, so nothing
+            // else reads the row.
             let header = unsafe { PoolRow::header_mut(message.body.row) };
             (header.part, header.parts) = (part, parts);
         }
@@ -338,7 +345,8 @@ impl SealedPayload for Tensor {
     }
 }
 
-/// Moves values towards later ones by a part of the way: the quaternion at `quaternion` on the sphere, other numbers linearly.
+/// Moves values towards later ones by a part of the way: the quaternion at `quaternion` on the
+/// sphere, other numbers linearly.
 fn blend<T: Element + Into<f64>>(
     values: &mut TensorMut,
     after: &Tensor,
@@ -362,8 +370,8 @@ fn blend<T: Element + Into<f64>>(
     Some(())
 }
 
-/// The only handle to a slot, which may therefore be written. [`TensorMut::freeze`] or sending turns it into a
-/// [`Tensor`].
+/// The only handle to a slot, which may therefore be written. [`TensorMut::freeze`] or sending
+/// turns it into a [`Tensor`].
 pub struct TensorMut(pub(crate) Tensor);
 
 impl TensorMut {
@@ -435,7 +443,8 @@ impl TensorMut {
     /// ```
     ///
     /// # Errors
-    /// [`TensorError::TooLong`] above the bound, [`TensorError::FixedDim`] if the dim has no run-time length.
+    /// [`TensorError::TooLong`] above the bound, [`TensorError::FixedDim`] if the dim has no
+    /// run-time length.
     pub fn set_len(&mut self, dim: usize, length: usize) -> Result<(), TensorError> {
         let inner = self.0.inner();
         let bound = inner.dims.get(dim).copied().unwrap_or(0);

@@ -1,8 +1,9 @@
 //! Inference backends: `Prepared → Session → Lane`.
 //!
-//! [`Backend::prepare`] checks a model and loads its weights once; the result is shared by every node that runs the
-//! model. [`Prepared::session`] creates the buffers and bound shapes for one thread. A [`Session::Lane`] is the state
-//! of one stream. The engine assembles batches and calls [`Session::infer_batch`]; it knows no model format.
+//! [`Backend::prepare`] checks a model and loads its weights once; the result is shared by every
+//! node that runs the model. [`Prepared::session`] creates the buffers and bound shapes for one
+//! thread. A [`Session::Lane`] is the state of one stream. The engine assembles batches and calls
+//! [`Session::infer_batch`]; it knows no model format.
 
 pub use crate::port::error::BackendError;
 
@@ -17,8 +18,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-/// A runtime for models. The available backends are fixed when the program is compiled, the one a node uses when its
-/// graph is loaded. A call of the model is one indirect call, for a whole batch.
+/// A runtime for models. The available backends are fixed when the program is compiled, the one a
+/// node uses when its graph is loaded. A call of the model is one indirect call, for a whole batch.
 pub trait Backend: 'static {
     /// The name in YAML.
     const NAME: &'static str;
@@ -67,7 +68,8 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Creates the capabilities of a CPU backend that makes one call at a time, with these element types.
+    /// Creates the capabilities of a CPU backend that makes one call at a time, with these element
+    /// types.
     pub fn cpu(version: impl Into<String>, dtypes: impl Into<Vec<DType>>, ops: Ops) -> Self {
         Capabilities {
             devices: vec!["cpu".into()],
@@ -207,8 +209,8 @@ pub trait Prepared: Send + Sync + 'static {
     /// Returns names, types and shapes of inputs and outputs.
     fn signature(&self) -> &Signature;
 
-    /// Returns whether each call of a stream depends on the previous one. Then a call gets at most one item of each
-    /// stream, together with that stream's lane.
+    /// Returns whether each call of a stream depends on the previous one. Then a call gets at most
+    /// one item of each stream, together with that stream's lane.
     fn is_stateful(&self) -> bool {
         false
     }
@@ -219,19 +221,20 @@ pub trait Prepared: Send + Sync + 'static {
     /// If buffers cannot be allocated or shapes cannot be bound.
     fn session(&self, max_batch: usize) -> Result<Self::Session, BackendError>;
 
-    /// Returns how to start the worker that calls the sessions, if the runtime otherwise hands each call over to a thread of its own: the
-    /// worker waits for that thread, which costs two wake-ups, and what the kernel says of the worker does not describe the call.
+    /// Returns how to start the worker that calls the sessions, if the runtime otherwise hands each
+    /// call over to a thread of its own: the worker waits for that thread, which costs two
+    /// wake-ups, and what the kernel says of the worker does not describe the call.
     fn worker_host(&self) -> Option<WorkerHost> {
         None
     }
 }
 
-/// Runs the body of a worker on a thread on which a runtime makes its calls in place, and returns when the body has returned. The body pins
-/// and names its thread itself.
+/// Runs the body of a worker on a thread on which a runtime makes its calls in place, and returns
+/// when the body has returned. The body pins and names its thread itself.
 pub type WorkerHost = fn(&mut (dyn FnMut() + Send));
 
-/// The inputs and outputs of a model. Shapes are those of one item; the batch dim precedes them. A model with a dim that is
-/// [`Dim::AtMost`] takes one item in a call.
+/// The inputs and outputs of a model. Shapes are those of one item; the batch dim precedes them. A
+/// model with a dim that is [`Dim::AtMost`] takes one item in a call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Signature {
     /// Inputs, in the model's order.
@@ -284,8 +287,9 @@ pub struct BatchRef<'a> {
 pub struct BatchMut<'a> {
     /// Element type.
     pub dtype: DType,
-    /// Shape of one item. Dims of the signature that are [`Dim::AtMost`] have their greatest length here; the session writes
-    /// the item's length instead, and its elements densely at the beginning of the buffer.
+    /// Shape of one item. Dims of the signature that are [`Dim::AtMost`] have their greatest length
+    /// here; the session writes the item's length instead, and its elements densely at the
+    /// beginning of the buffer.
     pub shape: &'a mut [usize],
     /// The buffer for the bytes of all items.
     pub bytes: &'a mut [u8],
@@ -298,10 +302,11 @@ pub struct DeviceCall<'a> {
     pub batch: usize,
     /// The inputs, if they are in host memory.
     pub host_inputs: &'a [BatchRef<'a>],
-    /// The inputs, if they are on the device ([`Tensor::on_device`]): for each input the tensors of all items, one input after the other.
+    /// The inputs, if they are on the device ([`Tensor::on_device`]): for each input the tensors of
+    /// all items, one input after the other.
     pub inputs: &'a [Tensor],
-    /// The outputs, if they are on the device: for each output the first row of the slot whose next rows are those of the items; `None`
-    /// for an output that nothing takes.
+    /// The outputs, if they are on the device: for each output the first row of the slot whose next
+    /// rows are those of the items; `None` for an output that nothing takes.
     pub outputs: &'a [Option<DeviceTensor<'a>>],
 }
 
@@ -323,8 +328,8 @@ pub trait Session: 'static {
         self.infer_batch(1, inputs, outputs, std::slice::from_mut(lane))
     }
 
-    /// Runs `batch` items in one call. `lanes` has one lane per item for a stateful model, otherwise one. A failed call
-    /// leaves the lanes unchanged.
+    /// Runs `batch` items in one call. `lanes` has one lane per item for a stateful model,
+    /// otherwise one. A failed call leaves the lanes unchanged.
     ///
     /// # Errors
     /// If the call failed; the content of `outputs` must not be used.
@@ -336,16 +341,16 @@ pub trait Session: 'static {
         lanes: &mut [Self::Lane],
     ) -> Result<(), BackendError>;
 
-    /// Returns how many batches may be in flight. With 1, the default, calls are made by [`Session::infer_batch`] and
-    /// end when it returns; with more by [`Session::submit`], [`Session::poll`] and [`Session::collect`], unless the
-    /// model is stateful.
+    /// Returns how many batches may be in flight. With 1, the default, calls are made by
+    /// [`Session::infer_batch`] and end when it returns; with more by [`Session::submit`],
+    /// [`Session::poll`] and [`Session::collect`], unless the model is stateful.
     fn in_flight(&self) -> usize {
         1
     }
 
-    /// Called once on the thread that will call the session. `helpers` provides what asynchronous calls need: threads,
-    /// and a bell for the worker. Returns whether the session rings the bell when a batch has finished; otherwise it is
-    /// polled.
+    /// Called once on the thread that will call the session. `helpers` provides what asynchronous
+    /// calls need: threads, and a bell for the worker. Returns whether the session rings the bell
+    /// when a batch has finished; otherwise it is polled.
     ///
     /// # Errors
     /// If threads or devices are unavailable.
@@ -354,8 +359,9 @@ pub trait Session: 'static {
         Ok(false)
     }
 
-    /// Starts an asynchronous batch; the inputs may be overwritten when this returns. Batches are collected in the
-    /// order in which they were submitted, and never more than [`Session::in_flight`] are in flight.
+    /// Starts an asynchronous batch; the inputs may be overwritten when this returns. Batches are
+    /// collected in the order in which they were submitted, and never more than
+    /// [`Session::in_flight`] are in flight.
     ///
     /// # Errors
     /// If the batch cannot be started.
@@ -373,20 +379,23 @@ pub trait Session: 'static {
     /// Writes the outputs of a finished batch.
     ///
     /// # Errors
-    /// If this batch failed; the content of `outputs` must not be used. Batches submitted after it may have succeeded.
+    /// If this batch failed; the content of `outputs` must not be used. Batches submitted after it
+    /// may have succeeded.
     fn collect(&mut self, ticket: Ticket, outputs: &mut [BatchMut<'_>]) -> Result<(), BackendError> {
         let _ = (ticket, outputs);
         Err(BackendError::Unsupported("asynchronous calls".into()))
     }
 
-    /// Starts a call with tensors on a device. Inputs in host memory may be overwritten when this returns; those on the device are kept
-    /// until [`EnqueuedCalls::finish`] or [`Session::collect`], so that no slot is written while a call reads it.
+    /// Starts a call with tensors on a device. Inputs in host memory may be overwritten when this
+    /// returns; those on the device are kept until [`EnqueuedCalls::finish`] or
+    /// [`Session::collect`], so that no slot is written while a call reads it.
     ///
-    /// Outputs on the device are sent on at once: whoever takes them starts calls that follow this one on the device. Outputs in host
-    /// memory are written by [`Session::collect`].
+    /// Outputs on the device are sent on at once: whoever takes them starts calls that follow this
+    /// one on the device. Outputs in host memory are written by [`Session::collect`].
     ///
     /// # Errors
-    /// If the call cannot be started. [`BackendError::InputLost`] if the call that wrote an input has failed.
+    /// If the call cannot be started. [`BackendError::InputLost`] if the call that wrote an input
+    /// has failed.
     fn enqueue(&mut self, call: &DeviceCall<'_>) -> Result<Ticket, BackendError> {
         let _ = call;
         Err(BackendError::Unsupported("calls with tensors on a device".into()))
@@ -397,8 +406,8 @@ pub trait Session: 'static {
         None
     }
 
-    /// Makes a call whose result nobody takes, because none was made for a while and the next one would be slow: devices save power, and
-    /// caches fill with other data. States stay as they are.
+    /// Makes a call whose result nobody takes, because none was made for a while and the next one
+    /// would be slow: devices save power, and caches fill with other data. States stay as they are.
     ///
     /// # Errors
     /// As [`Session::infer_batch`].
@@ -414,7 +423,8 @@ pub trait Session: 'static {
         let _ = metrics;
     }
 
-    /// Continues from the metrics of the failed session that this one replaces, so that counts are kept.
+    /// Continues from the metrics of the failed session that this one replaces, so that counts are
+    /// kept.
     fn resume(&mut self, figures: &Metrics) {
         let _ = figures;
     }
@@ -433,14 +443,15 @@ pub trait EnqueuedCalls {
     /// Waits until a call has finished, at most so long, and returns whether it has.
     fn wait(&mut self, ticket: &Ticket, at_most: Duration) -> bool;
 
-    /// Has the worker woken ([`Helpers::wake`]) when a call has finished; requested before the worker sleeps, perhaps more than once. The
-    /// worker polls sessions whose [`Session::begin`] returned false.
+    /// Has the worker woken ([`Helpers::wake`]) when a call has finished; requested before the
+    /// worker sleeps, perhaps more than once. The worker polls sessions whose [`Session::begin`]
+    /// returned false.
     fn wake_worker(&mut self, ticket: &Ticket) {
         let _ = ticket;
     }
 
-    /// Returns how long the device worked on a call that has finished, or how long the host took to pass messages to it. Not every call is
-    /// timed.
+    /// Returns how long the device worked on a call that has finished, or how long the host took to
+    /// pass messages to it. Not every call is timed.
     fn device_time(&mut self, ticket: &Ticket) -> Option<Duration> {
         let _ = ticket;
         None
@@ -465,8 +476,9 @@ pub struct Helpers {
 }
 
 impl Helpers {
-    /// Starts a thread that is not bound to the core of the node's worker: it may run on every CPU of the run. The
-    /// engine does not wait for it; a session must end its own threads when it is dropped, except one stuck in a call.
+    /// Starts a thread that is not bound to the core of the node's worker: it may run on every CPU
+    /// of the run. The engine does not wait for it; a session must end its own threads when it is
+    /// dropped, except one stuck in a call.
     ///
     /// # Errors
     /// If the thread cannot be started.

@@ -4,8 +4,9 @@ use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
 use std::fmt;
 
-/// Values for the kinds of a [`Registry`](crate::Registry), one per type: options of a crate of kinds that a program sets and a graph
-/// file cannot. The engine passes them on ([`Planning::extensions`](crate::node::Planning::extensions)) without knowing their types.
+/// Values for the kinds of a [`Registry`](crate::Registry), one per type: options of a crate of
+/// kinds that a program sets and a graph file cannot. The engine passes them on
+/// ([`Planning::extensions`](crate::node::Planning::extensions)) without knowing their types.
 ///
 /// ```
 /// use limen::Registry;

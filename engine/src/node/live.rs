@@ -1,11 +1,12 @@
-//! What a node counts where others read it while the graph runs: messages that it loses or discards on purpose, the connection to its
-//! device or peer, and steps of a clock.
+//! What a node counts where others read it while the graph runs: messages that it loses or discards
+//! on purpose, the connection to its device or peer, and steps of a clock.
 
 use crate::host::sync::{AtomicU64, Counter, DynArc, Ordering};
 use std::ops::AddAssign;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Counts messages that a node loses for one reason; see [`Building::lost`](crate::node::Building::lost). Clones count together.
+/// Counts messages that a node loses for one reason; see
+/// [`Building::lost`](crate::node::Building::lost). Clones count together.
 ///
 /// `+=` adds messages, and [`lose`](LossCounter::lose) also keeps the reason. A node counts only
 /// when it loses something.
@@ -44,8 +45,9 @@ impl AddAssign<u64> for LossCounter {
 }
 
 impl LossCounter {
-    /// Counts messages, and keeps what is wrong with them for the next event, and for the report if they are the first of the run. `why` is
-    /// asked for the first in each second; its text is a line such as ``"`gyro` is missing"``. Zero messages change nothing.
+    /// Counts messages, and keeps what is wrong with them for the next event, and for the report if
+    /// they are the first of the run. `why` is asked for the first in each second; its text is a
+    /// line such as ``"`gyro` is missing"``. Zero messages change nothing.
     pub fn lose(&mut self, messages: u64, why: impl FnOnce() -> String) {
         if messages == 0 {
             return;
@@ -183,7 +185,8 @@ impl ConnectionStatus {
         let _ = self.0.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| open.checked_sub(1));
     }
 
-    /// Counts the end of a connection, with the reason that the event shows: `"the peer has closed the connection"`.
+    /// Counts the end of a connection, with the reason that the event shows:
+    /// `"the peer has closed the connection"`.
     pub fn ended_because(&self, why: impl Into<String>) {
         *self.ending() = Some(why.into());
         self.ended();
@@ -360,7 +363,8 @@ impl LiveCounters {
         self.lock().connection.as_ref()?.failure().clone()
     }
 
-    /// What the report notes: what was wrong with the first message lost for each reason, and why the node is not connected.
+    /// What the report notes: what was wrong with the first message lost for each reason, and why
+    /// the node is not connected.
     pub(crate) fn notes(&self) -> Vec<String> {
         let first = |(reason, counter): &(&str, LossCounter)| {
             Some(format!("{} {reason}; the first: {}", counter.get(), counter.first()?))

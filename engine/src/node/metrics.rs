@@ -38,19 +38,22 @@ impl Metrics {
         self.figures.insert(name.into(), (value, MetricKind::Figure));
     }
 
-    /// Adds a sentence to the report's notes, under the node's name, for what a number alone does not tell.
+    /// Adds a sentence to the report's notes, under the node's name, for what a number alone does
+    /// not tell.
     pub fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
 
-    /// Sets how many messages the node lost that are known only when it ends, such as those in its buffers, by reason. What it loses while it
-    /// runs is counted with [`Building::lost`](crate::node::Building::lost).
+    /// Sets how many messages the node lost that are known only when it ends, such as those in its
+    /// buffers, by reason. What it loses while it runs is counted with
+    /// [`Building::lost`](crate::node::Building::lost).
     pub fn lost(&mut self, reason: impl Into<String>, messages: u64) {
         self.figures.insert(reason.into(), (messages as f64, MetricKind::Lost));
     }
 
-    /// Sets how many messages the node discarded on purpose that are known only when it ends, by reason. What it discards while it runs is
-    /// counted with [`Building::discarded`](crate::node::Building::discarded).
+    /// Sets how many messages the node discarded on purpose that are known only when it ends, by
+    /// reason. What it discards while it runs is counted with
+    /// [`Building::discarded`](crate::node::Building::discarded).
     pub fn discarded(&mut self, reason: impl Into<String>, messages: u64) {
         self.figures.insert(reason.into(), (messages as f64, MetricKind::Discarded));
     }
@@ -65,7 +68,8 @@ impl Metrics {
         self.figures.iter().map(|(k, (value, _))| (k.as_str(), *value))
     }
 
-    /// Returns the metrics that a person wants to read: without losses, discards and incidents that did not happen.
+    /// Returns the metrics that a person wants to read: without losses, discards and incidents that
+    /// did not happen.
     pub fn notable(&self) -> impl Iterator<Item = (&str, f64)> {
         let notable = self.figures.iter().filter(|(_, (value, kind))| *value != 0.0 || *kind == MetricKind::Figure);
         notable.map(|(name, (value, _))| (name.as_str(), *value))

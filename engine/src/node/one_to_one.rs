@@ -1,4 +1,5 @@
-//! Nodes with one input and one output that need nothing else of [`Node`] and [`Transform`]: the config is the node.
+//! Nodes with one input and one output that need nothing else of [`Node`] and [`Transform`]: the
+//! config is the node.
 
 use crate::message::payload::Message;
 use crate::message::port_spec::PortSpec;
@@ -11,8 +12,8 @@ use crate::port::error::NodeError;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-/// A node that modifies each tensor in place, or only reads it, and forwards it. The type is its own config; the input is `in`, the
-/// output `out`. State is kept in fields with `#[serde(skip)]`.
+/// A node that modifies each tensor in place, or only reads it, and forwards it. The type is its
+/// own config; the input is `in`, the output `out`. State is kept in fields with `#[serde(skip)]`.
 ///
 /// ```
 /// use limen::node::prelude::*;
@@ -53,8 +54,8 @@ pub trait InPlace: DeserializeOwned + JsonSchema + Send + Sized + 'static {
     fn apply(&mut self, tensor: &mut TensorMut) -> Result<(), NodeError>;
 }
 
-/// A node that computes one output tensor from each input tensor. The type is its own config; the input is `in`, the output `out`.
-/// State is kept in fields with `#[serde(skip)]`.
+/// A node that computes one output tensor from each input tensor. The type is its own config; the
+/// input is `in`, the output `out`. State is kept in fields with `#[serde(skip)]`.
 ///
 /// ```
 /// use limen::node::prelude::*;
@@ -83,11 +84,12 @@ pub trait OneToOne: DeserializeOwned + JsonSchema + Send + Sized + 'static {
     /// Returns the spec of the output for the connected input; `None` if it is not known yet.
     ///
     /// # Errors
-    /// Everything that is wrong with the config or with what is connected, naming fields and the input `in`.
+    /// Everything that is wrong with the config or with what is connected, naming fields and the
+    /// input `in`.
     fn output(&self, input: Option<&PortSpec>) -> Result<Option<PortSpec>, PlanErrors>;
 
-    /// Fills one tensor from another. The output holds what an earlier message left, and is as long as its spec allows:
-    /// [`TensorMut::set_len`] shortens it.
+    /// Fills one tensor from another. The output holds what an earlier message left, and is as long
+    /// as its spec allows: [`TensorMut::set_len`] shortens it.
     ///
     /// # Errors
     /// The message counts as failed and nothing is sent; `on_error` decides what follows.

@@ -28,14 +28,14 @@ pub struct Connected {
 }
 
 impl Connected {
-    /// Creates the connections of a node to be planned without a graph: the spec connected to each input, in order,
-    /// where known.
+    /// Creates the connections of a node to be planned without a graph: the spec connected to each
+    /// input, in order, where known.
     pub fn of(inputs: impl IntoIterator<Item = (String, Option<PortSpec>)>) -> Self {
         Connected { inputs: inputs.into_iter().collect(), ..Connected::default() }
     }
 
-    /// Returns the spec connected to an input; `None` if nothing is connected, or if it is not known yet (a cycle, a
-    /// plain payload).
+    /// Returns the spec connected to an input; `None` if nothing is connected, or if it is not
+    /// known yet (a cycle, a plain payload).
     pub fn input(&self, port: &str) -> Option<&PortSpec> {
         self.inputs.iter().find(|(name, _)| name == port)?.1.as_ref()
     }
@@ -56,7 +56,8 @@ impl Connected {
         self.on_device
     }
 
-    /// Returns these connections as if all messages were in host memory, for what depends only on their types.
+    /// Returns these connections as if all messages were in host memory, for what depends only on
+    /// their types.
     #[must_use]
     pub fn in_host_memory(&self) -> Self {
         let mut there = self.clone();
@@ -147,7 +148,8 @@ impl Building<'_> {
         self.node
     }
 
-    /// Returns the id of the run, 16 random hexadecimal digits, by which the files that a run leaves can be told to belong together.
+    /// Returns the id of the run, 16 random hexadecimal digits, by which the files that a run
+    /// leaves can be told to belong together.
     pub fn run_id(&self) -> &str {
         self.run_id
     }
@@ -195,7 +197,7 @@ impl Building<'_> {
     /// connects, when it is disconnected, and why it cannot connect again. Each is an event, at
     /// most one a second. The report has the number of ended connections as the metric
     /// `disconnects`.
-    pub fn connection(&self) -> Connection {
+    pub fn connection(&self) -> ConnectionStatus {
         self.live.connection()
     }
 
@@ -222,8 +224,9 @@ impl Building<'_> {
         self.clock.clone()
     }
 
-    /// Returns the registry where a source or a sink adds the file descriptors it waits for, now or later; see
-    /// [`Next::WhenReady`](crate::node::Next::WhenReady) and [`Sink::progress`](crate::node::Sink::progress).
+    /// Returns the registry where a source or a sink adds the file descriptors it waits for, now or
+    /// later; see [`Next::WhenReady`](crate::node::Next::WhenReady) and
+    /// [`Sink::progress`](crate::node::Sink::progress).
     pub fn descriptors(&self) -> Descriptors {
         self.descriptors.clone()
     }

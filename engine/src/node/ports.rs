@@ -37,7 +37,8 @@ impl Cost {
 pub struct InPort {
     /// Its name in the graph file.
     pub name: String,
-    /// The tensors it accepts; `None` accepts any tensor, and is the only choice for plain payloads.
+    /// The tensors it accepts; `None` accepts any tensor, and is the only choice for plain
+    /// payloads.
     pub spec: Option<PortSpec>,
     /// Messages the node keeps beyond a call.
     pub holds: usize,
@@ -54,7 +55,8 @@ pub struct OutPort {
     pub emits: usize,
     /// Number of messages that share a slot (a batch's outputs).
     pub rows: usize,
-    /// The inputs whose buffers are forwarded here, so that this port needs no pool; empty if it fills its own.
+    /// The inputs whose buffers are forwarded here, so that this port needs no pool; empty if it
+    /// fills its own.
     pub forwards: Vec<String>,
 }
 
@@ -195,8 +197,9 @@ impl Ports {
         self
     }
 
-    /// Declares that calls may block in the kernel (disks, devices without a descriptor): the node runs on a helper
-    /// thread. Waiting for a descriptor does not need this: [`Next::WhenReady`](crate::node::Next::WhenReady),
+    /// Declares that calls may block in the kernel (disks, devices without a descriptor): the node
+    /// runs on a helper thread. Waiting for a descriptor does not need this:
+    /// [`Next::WhenReady`](crate::node::Next::WhenReady),
     /// [`Sink::progress`](crate::node::Sink::progress).
     #[must_use]
     pub fn blocking(mut self) -> Self {
@@ -205,7 +208,8 @@ impl Ports {
     }
 
     /// Declares how many threads the node starts for its calls
-    /// ([`Helpers::spawn`](crate::node::backend::Helpers::spawn)); they need a core that does not spin.
+    /// ([`Helpers::spawn`](crate::node::backend::Helpers::spawn)); they need a core that does not
+    /// spin.
     #[must_use]
     pub fn helpers(mut self, threads: usize) -> Self {
         self.helpers = threads;
@@ -275,7 +279,8 @@ impl Ports {
         self
     }
 
-    /// Declares that the node reassembles messages of at most this many parts, so a node upstream must have split them.
+    /// Declares that the node reassembles messages of at most this many parts, so a node upstream
+    /// must have split them.
     #[must_use]
     pub fn gathers(mut self, parts: usize) -> Self {
         self.gathers = Some(parts);
@@ -324,8 +329,8 @@ impl Ports {
         self
     }
 
-    /// Declares how many messages a second a source creates, if known. Sources joined with it by sequence number must
-    /// have the same rate.
+    /// Declares how many messages a second a source creates, if known. Sources joined with it by
+    /// sequence number must have the same rate.
     #[must_use]
     pub fn rate(mut self, rate: impl Into<Option<Rate>>) -> Self {
         self.period = rate.into().map(|rate| rate.period_ns() as u64);
@@ -402,7 +407,8 @@ impl Ports {
     }
 
     /// Declares that the node listens where other machines can reach it, which is planned only with
-    /// [`Options::allow_public`](crate::Options::allow_public). `how` is a notice, such as `listens on 0.0.0.0:9000`.
+    /// [`Options::allow_public`](crate::Options::allow_public). `how` is a notice, such as
+    /// `listens on 0.0.0.0:9000`.
     #[must_use]
     pub fn public(mut self, how: impl Into<String>) -> Self {
         self.public = true;

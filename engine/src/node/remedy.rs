@@ -4,8 +4,9 @@ use crate::message::port_spec::{Content, DType, Dim, Layout, PortSpec};
 use crate::node::PlanErrors;
 
 impl PlanErrors {
-    /// Checks whether messages of `have` may enter the port `port`, whose spec is `want`, and reports it with a way out if they may
-    /// not. For a kind that cannot go on to its ports then; the engine checks every port that a kind declares.
+    /// Checks whether messages of `have` may enter the port `port`, whose spec is `want`, and
+    /// reports it with a way out if they may not. For a kind that cannot go on to its ports then;
+    /// the engine checks every port that a kind declares.
     ///
     /// ```
     /// use limen::message::{DType, Dim, PortSpec};
@@ -91,8 +92,8 @@ fn recolouring(have: &PortSpec, want: &PortSpec) -> Option<String> {
         .then(|| format!("write `channels: {channels}` at the source, or put a `colour` node with `to: {to}` {place}"))
 }
 
-/// Returns the layout that an image lacks, and the order of dims that gives it. A port that does not declare its layout has the other
-/// one if the dims fit then.
+/// Returns the layout that an image lacks, and the order of dims that gives it. A port that does
+/// not declare its layout has the other one if the dims fit then.
 fn reordering(have: &PortSpec, want: &PortSpec) -> Option<(&'static str, [usize; 3])> {
     let (layout, name, order) = match have.layout? {
         Layout::Chw => (Layout::Hwc, "hwc", [1, 2, 0]),
@@ -109,8 +110,8 @@ fn reordering(have: &PortSpec, want: &PortSpec) -> Option<(&'static str, [usize;
 /// At least so many candidates tell the output of a YOLO model from other numbers.
 const MANY: usize = 301;
 
-/// Returns the nodes that make boxes of the output of a YOLO model, whose shape tells it: 4 numbers and the scores of the classes by
-/// candidates, or candidates by 5 numbers and the scores.
+/// Returns the nodes that make boxes of the output of a YOLO model, whose shape tells it: 4 numbers
+/// and the scores of the classes by candidates, or candidates by 5 numbers and the scores.
 fn decoding(have: &PortSpec, want: &PortSpec) -> Option<String> {
     let takes_boxes = want.dtype == DType::F32 && matches!(want.shape[..], [_, Dim::Fixed(6)]);
     let (rows, columns) = match have.fixed_shape()?[..] {
@@ -128,7 +129,8 @@ fn decoding(have: &PortSpec, want: &PortSpec) -> Option<String> {
     (takes_boxes && have.dtype == DType::F32).then(|| reshape + decode)
 }
 
-/// Returns the shape of a `reshape` that gives the elements of one spec to another, if they differ only in dims of length 1.
+/// Returns the shape of a `reshape` that gives the elements of one spec to another, if they differ
+/// only in dims of length 1.
 fn without_ones(have: &PortSpec, want: &PortSpec) -> Option<Vec<i64>> {
     let is_one = |dim: &&Dim| **dim == Dim::Fixed(1);
     let mut lengths = have.shape.iter().filter(|dim| !is_one(dim));

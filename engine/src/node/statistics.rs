@@ -40,11 +40,13 @@ pub struct NodeStats {
     pub done: u64,
     /// Calls that failed.
     pub failed: u64,
-    /// Messages that the node itself lost so far, by reason: every reason that its kind counts while it runs.
+    /// Messages that the node itself lost so far, by reason: every reason that its kind counts
+    /// while it runs.
     pub lost: BTreeMap<String, u64>,
     /// Messages that the node discarded on purpose so far, by reason.
     pub discarded: BTreeMap<String, u64>,
-    /// Messages with something wrong that the node did not lose so far, such as `missing` values, and `clock_steps`.
+    /// Messages with something wrong that the node did not lose so far, such as `missing` values,
+    /// and `clock_steps`.
     pub incidents: BTreeMap<String, u64>,
     /// Whether it has its device or a peer; `None` if it needs none.
     pub connected: Option<bool>,
@@ -59,7 +61,8 @@ pub struct NodeStats {
     pub compute: Option<StatisticsWindow>,
 }
 
-/// The age of one source's messages at the end of a sink's call, and how many came after the deadline of the path.
+/// The age of one source's messages at the end of a sink's call, and how many came after the
+/// deadline of the path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -76,8 +79,8 @@ pub struct PathStats {
     pub judged: u64,
     /// Those that came after it.
     pub missed: u64,
-    /// For how long nothing has arrived, if that is 3 s or more, and three times as long as usual; `None` without a deadline, and after the
-    /// end of the source. In JSON `silent_s`, in seconds.
+    /// For how long nothing has arrived, if that is 3 s or more, and three times as long as usual;
+    /// `None` without a deadline, and after the end of the source. In JSON `silent_s`, in seconds.
     #[serde(rename = "silent_s", with = "optional_seconds")]
     pub silent: Option<Duration>,
 }
@@ -112,8 +115,9 @@ pub struct EdgeStats {
     pub sent: u64,
     /// Messages that it lost so far. Messages that the graph discards on purpose do not count.
     pub lost: u64,
-    /// For how long the join that it leads to has had no set because nothing comes through this edge, if that is 1 s or more, and three
-    /// times as long as usual. In JSON `starves_s`, in seconds.
+    /// For how long the join that it leads to has had no set because nothing comes through this
+    /// edge, if that is 1 s or more, and three times as long as usual. In JSON `starves_s`, in
+    /// seconds.
     #[serde(rename = "starves_s", with = "optional_seconds")]
     pub starves: Option<Duration>,
 }
@@ -153,16 +157,18 @@ pub(crate) trait Observe: Send + Sync {
 pub struct Statistics(pub(crate) DynArc<dyn Observe>);
 
 impl Statistics {
-    /// Returns the statistics, with windows of a second or of the time between two calls if that is longer. A call asks for the next
-    /// windows, and the workers reply later, so what it returns is as old as the call before. It allocates, and waits for no worker.
+    /// Returns the statistics, with windows of a second or of the time between two calls if that is
+    /// longer. A call asks for the next windows, and the workers reply later, so what it returns is
+    /// as old as the call before. It allocates, and waits for no worker.
     ///
     /// Returns `None` before the run has begun, after its end, and while another thread reads.
     pub fn read(&self) -> Option<RunStats> {
         self.0.observe()
     }
 
-    /// Returns whether the run waits for its nodes no longer: `run.stop` has passed, or the program has aborted it. A node that waits for
-    /// something in a call asks about every 50 ms. If it returns within 200 ms, its messages are counted; otherwise it is abandoned.
+    /// Returns whether the run waits for its nodes no longer: `run.stop` has passed, or the program
+    /// has aborted it. A node that waits for something in a call asks about every 50 ms. If it
+    /// returns within 200 ms, its messages are counted; otherwise it is abandoned.
     pub fn is_aborted(&self) -> bool {
         self.0.is_aborted()
     }

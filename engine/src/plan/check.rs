@@ -14,14 +14,15 @@ use crate::plan::place::WorkerPlan;
 use crate::plan::transfer::{TO_DEVICE, TO_HOST};
 use std::collections::{HashMap, HashSet};
 
-/// The least share of an anchor's messages without a partner that is noted, in percent. The clocks of two devices of one rate differ by less.
+/// The least share of an anchor's messages without a partner that is noted, in percent. The clocks
+/// of two devices of one rate differ by less.
 const FEW_WITHOUT_PARTNER: u64 = 10;
 
 /// The most sources that the help of a misplaced key names.
 const MAX_SOURCES_NAMED: usize = 3;
 
-/// Returns the note of a join by time whose anchor begins more messages than another input has partners for. Both are an edge, its only
-/// source and the ports of that.
+/// Returns the note of a join by time whose anchor begins more messages than another input has
+/// partners for. Both are an edge, its only source and the ports of that.
 fn note_slow_partner(
     node: &NodePlan,
     (anchor_edge, anchor, anchor_ports): (usize, usize, &Ports),
@@ -32,8 +33,8 @@ fn note_slow_partner(
     let (each, period) = (anchor_ports.period?.max(1), ports.period?.max(1));
     let rule = &node.stage.rule;
     let interpolates = rule.pick == Pick::Interpolate;
-    // How many moments of one period of the partner it can serve. A message is used once. Interpolation uses it again, for the moments
-    // that have one on each side within the window.
+    // How many moments of one period of the partner it can serve. A message is used once.
+    // Interpolation uses it again, for the moments that have one on each side within the window.
     let most = match (rule.within.saturating_mul(2)).checked_sub(period).filter(|_| interpolates) {
         Some(_) if rule.within >= period => return None,
         Some(served) => served / each + 1,
@@ -131,7 +132,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Notes edges whose `latest` never supersedes a message: on one thread, the next message is made after the last is done.
+    /// Notes edges whose `latest` never supersedes a message: on one thread, the next message is
+    /// made after the last is done.
     pub(super) fn note_latest(&self, nodes: &mut [NodePlan], edges: &[EdgePlan]) {
         for edge in edges.iter().filter(|edge| edge.policy.when_full == WhenFull::Latest && !edge.crossing) {
             let note = format!(
@@ -244,8 +246,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Joined by sequence number, the faster of two sources would be blocked by the slower one. Joined by time, its messages would find
-    /// no partner, which is a loss unless an `anchor` sets the moment.
+    /// Joined by sequence number, the faster of two sources would be blocked by the slower one.
+    /// Joined by time, its messages would find no partner, which is a loss unless an `anchor` sets
+    /// the moment.
     pub(super) fn check_rates(
         &mut self,
         nodes: &[NodePlan],
@@ -325,7 +328,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Listening on public addresses needs the user's permission: the graph may come from someone else.
+    /// Listening on public addresses needs the user's permission: the graph may come from someone
+    /// else.
     pub(super) fn check_public(&mut self, nodes: &[NodePlan], specs: &[&NodeSpec]) {
         if self.options.allow_public {
             return;
@@ -390,8 +394,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Chooses the input whose messages are the stream of a model that keeps a state for each, where it has several inputs: sets of
-    /// messages from several sources would otherwise belong to whichever began first.
+    /// Chooses the input whose messages are the stream of a model that keeps a state for each,
+    /// where it has several inputs: sets of messages from several sources would otherwise belong to
+    /// whichever began first.
     pub(super) fn choose_streams(
         &mut self,
         nodes: &mut [NodePlan],

@@ -77,7 +77,8 @@ impl Planner<'_> {
         self.check_bounds(node, plan);
     }
 
-    /// Reports a problem and returns false if a kind declares more or fewer ports than its type has.
+    /// Reports a problem and returns false if a kind declares more or fewer ports than its type
+    /// has.
     fn check_port_counts(&mut self, node: &NodeSpec, planned: &dyn PlannedNode) -> bool {
         let ports = planned.ports();
         for (what, n, fixed) in
@@ -119,7 +120,8 @@ impl Planner<'_> {
         true
     }
 
-    /// Reports the connections of a node that do not match its inputs, each of which may have a way out.
+    /// Reports the connections of a node that do not match its inputs, each of which may have a way
+    /// out.
     pub(super) fn check_connections(&mut self, node: &NodeSpec, inputs: &[(String, Option<String>)]) {
         let names: Vec<&str> = inputs.iter().map(|(name, _)| name.as_str()).collect();
         let connected = self.match_inputs(node, &names);
@@ -137,7 +139,8 @@ impl Planner<'_> {
         self.problem("E0125", &node.place, message, help);
     }
 
-    /// Returns the connection of each port, in the order of the ports, because that is the order in which the node gets its inputs.
+    /// Returns the connection of each port, in the order of the ports, because that is the order in
+    /// which the node gets its inputs.
     fn match_inputs(&mut self, node: &NodeSpec, ports: &[&str]) -> Vec<Option<usize>> {
         let mut connected: Vec<Option<usize>> = vec![None; ports.len()];
         for (i, connection) in node.inputs.iter().enumerate() {
@@ -179,7 +182,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Reports a problem and returns false if the messages of an edge do not fit the port it leads to.
+    /// Reports a problem and returns false if the messages of an edge do not fit the port it leads
+    /// to.
     pub(super) fn fits(
         &mut self,
         edge: &EdgePlan,
@@ -257,7 +261,8 @@ pub(super) fn largest(spec: Option<&PortSpec>) -> u64 {
     spec.and_then(PortSpec::max_bytes).unwrap_or(64) as u64
 }
 
-/// Returns a spec with the wanted dims in place of those without a bound, which are a problem of their own.
+/// Returns a spec with the wanted dims in place of those without a bound, which are a problem of
+/// their own.
 fn bounded(have: &PortSpec, want: &PortSpec) -> PortSpec {
     let mut have = have.clone();
     for (dim, wanted) in std::iter::zip(&mut have.shape, &want.shape) {

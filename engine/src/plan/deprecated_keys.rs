@@ -1,4 +1,5 @@
-//! Deprecated keys in the files of a graph as they are written: also in profiles and subgraphs that a plan would not use.
+//! Deprecated keys in the files of a graph as they are written: also in profiles and subgraphs that
+//! a plan would not use.
 
 use super::registry::Registry;
 use crate::base::deprecation::Deprecation;
@@ -65,7 +66,8 @@ fn nodes_of(file: &Tree) -> Vec<(NodeName<'_>, &Tree)> {
     nodes
 }
 
-/// Passes a node with its kind on, and the nodes that an instance of a subgraph changes. A profile may leave the kind to the graph.
+/// Passes a node with its kind on, and the nodes that an instance of a subgraph changes. A profile
+/// may leave the kind to the graph.
 fn check_node<'t>(
     name: NodeName<'t>,
     node: &'t Tree,

@@ -1,4 +1,5 @@
-//! Joins that could wait for ever: for a message that was lost, or for one that another join holds up.
+//! Joins that could wait for ever: for a message that was lost, or for one that another join holds
+//! up.
 
 use super::effort::Effort;
 use super::losses::{Loss, losses, makes_many, merges_streams};
@@ -10,8 +11,8 @@ use crate::plan::kind::Role;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 impl Planner<'_> {
-    /// Refuses joins that could wait forever for a lost partner. A message lost before the paths to the inputs part is missing
-    /// at all inputs, and no input waits for it.
+    /// Refuses joins that could wait forever for a lost partner. A message lost before the paths to
+    /// the inputs part is missing at all inputs, and no input waits for it.
     pub(super) fn check_joins(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec], whole: &[bool]) {
         let all_known = !whole.contains(&false);
         for (at, node) in nodes.iter().enumerate().filter(|(at, _)| whole[*at]) {
@@ -120,14 +121,15 @@ impl Planner<'_> {
     }
 }
 
-/// Returns whether another join could hold up a node. Nodes that match by sequence number, as `zip` and `in_turn` do, stay in step with
-/// each other.
+/// Returns whether another join could hold up a node. Nodes that match by sequence number, as `zip`
+/// and `in_turn` do, stay in step with each other.
 pub(super) fn can_be_held(node: &NodePlan) -> bool {
     matches!(node.stage.rule.policy, JoinPolicy::OldestFirst | JoinPolicy::ByTime)
 }
 
-/// Returns whether a join by time has streams of its own: no two inputs share a source, and no other node waits for any of them except
-/// downstream of this node. A loss on one input then shows by the next message on it, which nothing holds back.
+/// Returns whether a join by time has streams of its own: no two inputs share a source, and no
+/// other node waits for any of them except downstream of this node. A loss on one input then shows
+/// by the next message on it, which nothing holds back.
 fn stands_alone(at: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> bool {
     let mut sources = HashSet::new();
     let own = nodes[at].in_edges.iter().flat_map(|e| &nodes[edges[*e].from].reached_by).all(|n| sources.insert(*n));
@@ -168,7 +170,8 @@ fn ways_in(
     ways
 }
 
-/// Returns another node without patience that waits for two sources which this one takes by different inputs, not in step.
+/// Returns another node without patience that waits for two sources which this one takes by
+/// different inputs, not in step.
 pub(super) fn held_by_another(at: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> Option<usize> {
     if !effort.allows(4 * nodes[at].reached_by.len()) {
         return None;

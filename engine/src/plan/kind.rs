@@ -115,7 +115,8 @@ impl Kind {
         self.role == Role::Infer || properties.is_some_and(|properties| properties.contains_key(NodeSpec::CONSTANTS))
     }
 
-    /// Returns the device on which nodes of a config keep their messages. Problems of the config are reported by others.
+    /// Returns the device on which nodes of a config keep their messages. Problems of the config
+    /// are reported by others.
     pub(crate) fn device(&self, config: &Tree, extensions: &Extensions) -> Option<DeviceUse> {
         quietly("config", || Ok((self.device)(config, extensions))).unwrap_or(None)
     }
@@ -170,8 +171,9 @@ fn schema_of<T: JsonSchema>() -> Schema {
     root_schema(T::json_schema, T::schema_name)
 }
 
-/// As [`SchemaGenerator::into_root_schema_for`] with the default settings, but compiled once instead of for every config. A config
-/// that contains itself refers to its definition, not to the root.
+/// As [`SchemaGenerator::into_root_schema_for`] with the default settings, but compiled once
+/// instead of for every config. A config that contains itself refers to its definition, not to the
+/// root.
 fn root_schema(schema: fn(&mut SchemaGenerator) -> Schema, name: fn() -> Cow<'static, str>) -> Schema {
     let mut generator = SchemaGenerator::default();
     let mut schema = schema(&mut generator);

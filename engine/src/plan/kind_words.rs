@@ -10,8 +10,9 @@ use std::sync::OnceLock;
 pub(super) struct KindWords(OnceLock<HashMap<String, HashSet<String>>>);
 
 impl KindWords {
-    /// Returns at most five kinds that mention a word: first those with the word in their name, then those with the word in their
-    /// documentation. Words of fewer than four letters, such as "the", are not searched in documentation.
+    /// Returns at most five kinds that mention a word: first those with the word in their name,
+    /// then those with the word in their documentation. Words of fewer than four letters, such as
+    /// "the", are not searched in documentation.
     fn that_mention(&self, word: &str, kinds: &BTreeMap<String, Vec<Kind>>) -> Vec<String> {
         let word = word.to_lowercase();
         let (named, others): (Vec<_>, Vec<_>) = kinds.keys().partition(|name| words(name).any(|part| part == word));

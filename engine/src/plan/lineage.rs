@@ -36,7 +36,8 @@ struct Behind {
     sources: Sources,
     /// Those whose messages may have been used before.
     reused: Sources,
-    /// Sources that reach the port but whose origins are no longer tracked, each with the node where tracking ends.
+    /// Sources that reach the port but whose origins are no longer tracked, each with the node
+    /// where tracking ends.
     untracked: HashMap<u16, usize>,
     /// Whether one message may have several sources behind it.
     is_joined: bool,
@@ -64,14 +65,14 @@ impl Behind {
     }
 }
 
-/// Finds the sources of every port, and sets at each node which origins it has to track. `wanted` are the sources of declared paths;
-/// they have priority where there are too many to track.
+/// Finds the sources of every port, and sets at each node which origins it has to track. `wanted`
+/// are the sources of declared paths; they have priority where there are too many to track.
 pub(super) fn follow(nodes: &mut [NodePlan], edges: &[EdgePlan], wanted: &HashSet<u16>, effort: &Effort) {
     let mut ports: Vec<Vec<Behind>> = nodes.iter().map(|node| vec![Behind::default(); node.outputs.len()]).collect();
     let mut taken: Vec<Behind> = vec![Behind::default(); nodes.len()];
-    // A fixed-point iteration: one pass suffices unless edges close a cycle, and then nodes behind a changed port are visited again.
-    // Sets only grow, so it terminates.
-    // Not collected: that would compile a sort for them.
+    // A fixed-point iteration: one pass suffices unless edges close a cycle, and then nodes behind
+    // a changed port are visited again. Sets only grow, so it terminates. Not collected: that would
+    // compile a sort for them.
     let mut todo = BTreeSet::new();
     todo.extend(0..nodes.len());
     while let Some(at) = todo.pop_first() {
@@ -101,7 +102,8 @@ pub(super) fn follow(nodes: &mut [NodePlan], edges: &[EdgePlan], wanted: &HashSe
             if is_filled {
                 kept = kept.max(origins.len());
             }
-            // Also set where buffers are forwarded: a consumer that copies them keeps the same origins.
+            // Also set where buffers are forwarded: a consumer that copies them keeps the same
+            // origins.
             node.outputs[out].origins = origins;
         }
         let is_sink = node.outputs.is_empty();
@@ -127,7 +129,8 @@ fn gathered(node: &NodePlan, into: &[Behind]) -> Behind {
         all.sources.add(&Sources(vec![node.stage.source]));
     }
     if node.in_edges.len() > 1 && !node.merges() {
-        // Messages of one sequence of one source share an origin; otherwise the oldest origin counts, whichever header survives.
+        // Messages of one sequence of one source share an origin; otherwise the oldest origin
+        // counts, whichever header survives.
         all.is_joined |= all.sources.0.len() > 1 || node.stage.rule.policy != JoinPolicy::Zip;
         for (at, behind) in into.iter().enumerate() {
             let takes_again = match node.stage.rule.policy {

@@ -10,7 +10,8 @@ use std::collections::{BTreeSet, HashSet};
 pub(super) enum Loss {
     Edge(usize),
     Node(usize),
-    /// An output that gets only part of the messages of a node that routes, or gets them out of step.
+    /// An output that gets only part of the messages of a node that routes, or gets them out of
+    /// step.
     Port(usize, usize),
 }
 
@@ -19,8 +20,8 @@ pub(super) fn loses_nothing(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan],
     losses(edge, nodes, edges, effort).is_empty()
 }
 
-/// Returns every place on the paths to an edge's end where messages may be lost or multiplied: either way the inputs of a join no
-/// longer match.
+/// Returns every place on the paths to an edge's end where messages may be lost or multiplied:
+/// either way the inputs of a join no longer match.
 pub(super) fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> BTreeSet<Loss> {
     let (mut found, mut seen, mut todo) = (BTreeSet::new(), HashSet::from([edge]), vec![edge]);
     while let Some(at) = todo.pop() {
@@ -45,7 +46,8 @@ pub(super) fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort
         if many || nodes[from].policy().on_error.continues() || waits || drops || gives_up || (selects && !routes) {
             found.insert(Loss::Node(from));
         }
-        // Messages not matched by sequence number and forwarded unchanged have different numbers at each output.
+        // Messages not matched by sequence number and forwarded unchanged have different numbers at
+        // each output.
         let is_out_of_step = parts && nodes[from].in_edges.len() > 1 && forwards(&nodes[from], out);
         if routes || is_out_of_step {
             found.insert(Loss::Port(from, edges[at].from_port));

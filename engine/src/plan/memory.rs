@@ -103,13 +103,14 @@ impl Planner<'_> {
     }
 }
 
-/// Returns the bytes of an edge: its queue, and the buffers of its endpoints. Each message may have a run of its own.
+/// Returns the bytes of an edge: its queue, and the buffers of its endpoints. Each message may have
+/// a run of its own.
 fn edge_bytes(edge: &EdgePlan, consumer: &NodePlan) -> usize {
     let (message, run) = (edge.ty.message, size_of::<Run>());
     let EdgePlan { capacity, policy, buffer, .. } = edge;
     let (places, each, buffers) = if edge.crossing || policy.checks_each_message() {
-        // A ring of messages and one of runs, or a queue of both with a number in each place; the buffers that the producer fills
-        // and the consumer empties come on top.
+        // A ring of messages and one of runs, or a queue of both with a number in each place; the
+        // buffers that the producer fills and the consumer empties come on top.
         (capacity + policy.lane_capacity(), message + run + size_of::<usize>(), 2)
     } else {
         // The buffers in circulation, and the edge's runs.
@@ -125,7 +126,8 @@ fn edge_bytes(edge: &EdgePlan, consumer: &NodePlan) -> usize {
     [queue, ends, held, written].into_iter().fold(0, usize::saturating_add)
 }
 
-/// Returns whether messages are taken off their edges before the node gets them: for nodes that may have several inputs, even with one.
+/// Returns whether messages are taken off their edges before the node gets them: for nodes that may
+/// have several inputs, even with one.
 fn has_queues(node: &NodePlan) -> bool {
     node.planned.as_ref().is_some_and(|planned| planned.counts().0.is_none_or(|inputs| inputs > 1))
 }
@@ -141,7 +143,8 @@ fn stage_bytes(node: &NodePlan, edges: &[EdgePlan]) -> usize {
     most.saturating_mul(joined + ledgers + traced + filtered)
 }
 
-/// Returns the address space left to this process under its limit (`ulimit -v`), less a fifth for threads and libraries.
+/// Returns the address space left to this process under its limit (`ulimit -v`), less a fifth for
+/// threads and libraries.
 fn addresses_left() -> usize {
     use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
     let limit = getrlimit(Resource::RLIMIT_AS).map_or(RLIM_INFINITY, |(soft, _)| soft);

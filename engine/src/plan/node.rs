@@ -1,4 +1,5 @@
-//! What planning asks of one node: its kind and config, its ports, its join, and the keys that it cannot have.
+//! What planning asks of one node: its kind and config, its ports, its join, and the keys that it
+//! cannot have.
 
 use super::planner::Planner;
 use super::{EdgePlan, NodePlan, OutputPlan};
@@ -30,8 +31,8 @@ pub(super) fn can_be_interpolated(spec: &PortSpec) -> bool {
 }
 
 impl Planner<'_> {
-    /// Reads a node's config and asks its kind for the ports. `unknown` says of which inputs nothing is known because of a problem that
-    /// is reported.
+    /// Reads a node's config and asks its kind for the ports. `unknown` says of which inputs
+    /// nothing is known because of a problem that is reported.
     pub(super) fn node(
         &mut self,
         node: &NodeSpec,
@@ -150,11 +151,11 @@ impl Planner<'_> {
             let mut problem = Problem::new(code, place, message);
             // Fallback for kinds that give no help.
             problem.help = error.help.or_else(|| match &error.at {
-                At::Field(path) | At::Value(path) => Some(format!("change `{path}` in the config of `{}`", node.name)),
-                At::Input(port) | At::Misfit(port, _) => {
+                NodePart::Field(path) | NodePart::Value(path) => Some(format!("change `{path}` in the config of `{}`", node.name)),
+                NodePart::Input(port) | NodePart::Misfit(port, _) => {
                     Some(format!("connect another output to `{}/{port}`", node.name))
                 }
-                At::Node | At::Connections(_) => {
+                NodePart::Node | NodePart::Connections(_) => {
                     Some(format!("change `{}`: see `limen-run explain {}`", node.name, node.kind.value))
                 }
             });

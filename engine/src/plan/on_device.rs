@@ -14,15 +14,15 @@ pub(super) const CPU: &str = "cpu";
 
 /// How the nodes of a kind run on a device.
 ///
-/// The config and the ports are those of the kind: its [`Node::ports`] reports what is wrong with the config, and the messages that are
-/// connected have to be those that its ports take.
+/// The config and the ports are those of the kind: its [`Node::ports`] reports what is wrong with
+/// the config, and the messages that are connected have to be those that its ports take.
 pub trait OnDevice: 'static {
     /// The kind.
     type Node: Node;
     /// The name of the device.
     const DEVICE: &'static str;
-    /// Whether its inputs may vary in their first dim. The memory of such a message has the length behind the elements, as a number of
-    /// their type.
+    /// Whether its inputs may vary in their first dim. The memory of such a message has the length
+    /// behind the elements, as a number of their type.
     const TAKES_ROWS: bool = false;
 
     /// Plans a node whose messages are in the memory of the device ([`InferPlan::on_device`]).
@@ -36,8 +36,8 @@ pub trait OnDevice: 'static {
     ) -> Result<InferPlan, PlanErrors>;
 }
 
-/// The ports of a node on a device: their names and messages. The shapes of inputs are fixed, unless it takes rows
-/// ([`OnDevice::TAKES_ROWS`]).
+/// The ports of a node on a device: their names and messages. The shapes of inputs are fixed,
+/// unless it takes rows ([`OnDevice::TAKES_ROWS`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct DevicePorts {
     /// What is connected to its inputs, which take it.

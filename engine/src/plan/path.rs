@@ -1,4 +1,5 @@
-//! Paths with deadlines: whether the graph can meet them at all, and the rules they set at each node.
+//! Paths with deadlines: whether the graph can meet them at all, and the rules they set at each
+//! node.
 
 use super::effort::Effort;
 use super::planner::Planner;
@@ -26,7 +27,8 @@ impl Planner<'_> {
                 }
             }
             let ends = [&path.from, &path.to].map(|name| named.get(name.as_str()).copied());
-            // What a node is, is known once it is planned; what reaches it, once everything upstream is.
+            // What a node is, is known once it is planned; what reaches it, once everything
+            // upstream is.
             let is_other =
                 |end: Option<usize>, role| end.is_some_and(|at| nodes[at].planned.is_some() && nodes[at].role != role);
             let is_apart = ends[0].zip(ends[1]).is_some_and(|(from, to)| {
@@ -55,8 +57,8 @@ impl Planner<'_> {
         paths
     }
 
-    /// Refuses deadlines that declared waits and call times exceed for every message. Notes deadlines that budgets or measured call
-    /// times exceed. Injected delays do not count.
+    /// Refuses deadlines that declared waits and call times exceed for every message. Notes
+    /// deadlines that budgets or measured call times exceed. Injected delays do not count.
     pub(super) fn check_waits(
         &mut self,
         nodes: &[NodePlan],
@@ -148,7 +150,8 @@ fn behind(from: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> Vec<usize> {
 /// When a message leaves a node, which node delayed it the most on its way, and for how long.
 type Leaves = Option<(u64, usize, u64)>;
 
-/// Computes for every node behind a source when a message leaves it at the earliest, given the time calls take.
+/// Computes for every node behind a source when a message leaves it at the earliest, given the time
+/// calls take.
 fn earliest(
     from: usize,
     behind: &[usize],
@@ -181,7 +184,8 @@ fn earliest(
 struct DeadlinesAhead {
     /// The earliest deadline.
     soonest: u64,
-    /// If every sink has a path that drops: the latest deadline, and what happens to messages that miss it.
+    /// If every sink has a path that drops: the latest deadline, and what happens to messages that
+    /// miss it.
     drops: Option<(u64, OnMiss)>,
 }
 
@@ -191,7 +195,8 @@ impl DeadlinesAhead {
         DeadlinesAhead { soonest: deadline, drops: drops.then_some((deadline, on_miss)) }
     }
 
-    /// A message is dropped only if it is too late for every sink, and skipped only if every sink skips.
+    /// A message is dropped only if it is too late for every sink, and skipped only if every sink
+    /// skips.
     fn and(self, other: DeadlinesAhead) -> DeadlinesAhead {
         let drops = self.drops.zip(other.drops).map(|((one, what), (another, also))| {
             let skips = what == OnMiss::SkipToLatest && also == OnMiss::SkipToLatest;
@@ -201,7 +206,8 @@ impl DeadlinesAhead {
     }
 }
 
-/// Sets the rules at each node under which late messages are dropped, so that no call is spent on a message too late for every sink.
+/// Sets the rules at each node under which late messages are dropped, so that no call is spent on a
+/// message too late for every sink.
 pub(super) fn rules(nodes: &mut [NodePlan], edges: &[EdgePlan], paths: &[PathPlan], effort: &Effort) {
     let ahead = ahead(nodes, edges, paths, effort);
     for at in 0..nodes.len() {

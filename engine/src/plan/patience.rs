@@ -10,13 +10,14 @@ use crate::file::spec::{MAX_CAPACITY, NodeSpec};
 use crate::message::port_spec::PortSpec;
 use std::collections::HashSet;
 
-/// The most bytes and messages for which an input makes room by default because its join has a `patience`.
+/// The most bytes and messages for which an input makes room by default because its join has a
+/// `patience`.
 const PATIENT_BYTES: usize = 64 << 20;
 const PATIENT_MESSAGES: usize = 1 << 16;
 
 impl Planner<'_> {
-    /// Clears the `patience` of joins of branches of one stream if no branch can lose a message: a partner is then late and never lost, and
-    /// giving up on it would lose a set.
+    /// Clears the `patience` of joins of branches of one stream if no branch can lose a message: a
+    /// partner is then late and never lost, and giving up on it would lose a set.
     pub(super) fn clear_patience(nodes: &mut [NodePlan], edges: &[EdgePlan]) {
         // A graph that is too wide to be followed keeps its patience.
         let effort = Effort::new();
@@ -36,7 +37,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Makes room for as many messages as a join waits for by its `patience`, where no capacity is written.
+    /// Makes room for as many messages as a join waits for by its `patience`, where no capacity is
+    /// written.
     pub(super) fn cover_patience(nodes: &[NodePlan], edges: &mut [EdgePlan]) {
         for (patience, edge) in patient_edges(nodes) {
             let edge = &mut edges[edge];
@@ -49,7 +51,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Refuses a written capacity, and notes a default one, with which a join gives up partners before its `patience` is used up.
+    /// Refuses a written capacity, and notes a default one, with which a join gives up partners
+    /// before its `patience` is used up.
     pub(super) fn check_patience(&mut self, nodes: &mut [NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
         for (patience, edge) in patient_edges(nodes) {
             let EdgePlan { to, policy, capacity, from_name, to_name, .. } = &edges[edge];
@@ -84,7 +87,8 @@ impl Planner<'_> {
     }
 }
 
-/// Returns the inputs of joins with a `patience`, and the patience. A node that merges its inputs loses nothing by giving up.
+/// Returns the inputs of joins with a `patience`, and the patience. A node that merges its inputs
+/// loses nothing by giving up.
 fn patient_edges(nodes: &[NodePlan]) -> Vec<(usize, usize)> {
     let joins = nodes.iter().filter(|node| node.in_edges.len() > 1 && !node.merges() && node.stage.rule.waits(false));
     let edges = joins.filter_map(|node| Some((node.stage.rule.patience?, &node.in_edges)));

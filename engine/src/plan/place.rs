@@ -1,8 +1,9 @@
 //! Placement: which node runs on which thread.
 //!
-//! One worker per core, never a thread per node. Nodes with a `core` or `cpu` go there. Heavy nodes get a core each while cores
-//! last, in the order of the graph, models first; light nodes join the node they feed. Nodes whose calls may block in the
-//! kernel run on helper threads of their own, on their `core` if they have one.
+//! One worker per core, never a thread per node. Nodes with a `core` or `cpu` go there. Heavy nodes
+//! get a core each while cores last, in the order of the graph, models first; light nodes join the
+//! node they feed. Nodes whose calls may block in the kernel run on helper threads of their own, on
+//! their `core` if they have one.
 
 use crate::base::error::{Problem, Problems};
 use crate::base::policy::RealTime;
@@ -28,12 +29,14 @@ pub struct WorkerPlan {
 }
 
 impl WorkerPlan {
-    /// Returns the CPU it is pinned to, by the kernel's number; `None` for a helper whose node has no `core`.
+    /// Returns the CPU it is pinned to, by the kernel's number; `None` for a helper whose node has
+    /// no `core`.
     pub fn cpu(&self) -> Option<usize> {
         self.place.cpu
     }
 
-    /// Returns whether it is a helper thread, dedicated to one node because its calls may block in the kernel.
+    /// Returns whether it is a helper thread, dedicated to one node because its calls may block in
+    /// the kernel.
     pub fn is_helper(&self) -> bool {
         self.is_helper
     }
@@ -63,7 +66,8 @@ pub enum Placement {
     Cpu,
     /// Its `core` is set.
     Core,
-    /// Its calls may block in the kernel, which would block everything else on its core, and it has no `core`.
+    /// Its calls may block in the kernel, which would block everything else on its core, and it has
+    /// no `core`.
     Helper,
     /// It is heavy, and heavy nodes are spread over the cores in the order of the graph.
     Heavy,
@@ -71,8 +75,8 @@ pub enum Placement {
     Feeds(usize),
     /// It is light and joins the node of this index, from which it takes.
     Takes(usize),
-    /// It feeds the node of this index by a lossy edge, and is placed apart from a heavy node on that node's core: on one thread
-    /// nothing would be superseded.
+    /// It feeds the node of this index by a lossy edge, and is placed apart from a heavy node on
+    /// that node's core: on one thread nothing would be superseded.
     Apart(usize),
     /// No neighbour has a core: it goes to the first core.
     First,
@@ -190,8 +194,8 @@ fn cpu_in_graph(
     Some((Placement::Core, cpus[folded]))
 }
 
-/// Splits the heavy nodes into contiguous groups, in the order of the graph so that few edges cross threads, with the largest group
-/// as small as possible.
+/// Splits the heavy nodes into contiguous groups, in the order of the graph so that few edges cross
+/// threads, with the largest group as small as possible.
 fn place_heavy(nodes: &mut [NodePlan], assigned: &mut [Option<Assignment>], cpus: &[usize]) {
     // A core set for a heavy node is not used for others while other cores are left.
     let taken: Vec<usize> = (0..nodes.len())
@@ -203,7 +207,8 @@ fn place_heavy(nodes: &mut [NodePlan], assigned: &mut [Option<Assignment>], cpus
     let heavy: Vec<usize> =
         (0..nodes.len()).filter(|i| assigned[*i].is_none() && nodes[*i].cost >= Cost::Heavy).collect();
     let weight = |i: usize| if nodes[i].cost == Cost::Infer { 8u64 } else { 3 };
-    // Binary search for the smallest bound with as many groups as cores; groups are filled greedily.
+    // Binary search for the smallest bound with as many groups as cores; groups are filled
+    // greedily.
     let total: u64 = heavy.iter().map(|i| weight(*i)).sum();
     let split = |bound: u64| {
         let (mut groups, mut sum) = (vec![Vec::new()], 0);
@@ -231,8 +236,9 @@ fn place_heavy(nodes: &mut [NodePlan], assigned: &mut [Option<Assignment>], cpus
     }
 }
 
-/// Light nodes join the first node they feed that has a core, else the node they take from, else the first core. A node whose
-/// lossy edge leads to a core with a heavy node goes to a core without one, if there is one.
+/// Light nodes join the first node they feed that has a core, else the node they take from, else
+/// the first core. A node whose lossy edge leads to a core with a heavy node goes to a core without
+/// one, if there is one.
 fn place_light(nodes: &mut [NodePlan], edges: &[EdgePlan], assigned: &mut [Option<Assignment>], cpus: &[usize]) {
     let on_cpu = |assignment: &Option<Assignment>| assignment.and_then(Assignment::cpu).map(Assignment::Cpu);
     let heavy: Vec<Assignment> =

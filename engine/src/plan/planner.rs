@@ -38,7 +38,8 @@ pub(super) struct Planner<'a> {
     pub(super) transfers: Transfers,
 }
 
-/// The producer of an input: its position in the order, if it exists, and its node and port, if already known.
+/// The producer of an input: its position in the order, if it exists, and its node and port, if
+/// already known.
 pub(super) type Producer = (Option<usize>, Option<(usize, usize)>);
 
 /// A message's header stores the number of its source in two bytes.
@@ -81,8 +82,8 @@ impl Planner<'_> {
         format!("has {found}{}", if found.place.line > 0 { &migrate } else { "" })
     }
 
-    /// Returns the files in memory that a run may need. A planned model holds everything that it read; other nodes read again when they
-    /// are built or restarted.
+    /// Returns the files in memory that a run may need. A planned model holds everything that it
+    /// read; other nodes read again when they are built or restarted.
     pub(super) fn kept_files(&self) -> MemoryFiles {
         self.spec.folders.memory.only(|name| self.opened.get(name) != Some(&true))
     }
@@ -144,7 +145,8 @@ impl Planner<'_> {
                 ));
             }
         }
-        // Must precede `check_joins`: dropping late messages is one of the losses that a join has to survive.
+        // Must precede `check_joins`: dropping late messages is one of the losses that a join has
+        // to survive.
         rules(&mut nodes, &edges, &paths, &self.effort);
         self.note_budgets(&nodes, &workers, &mut notes);
         self.check_waits(&nodes, &edges, &whole, &mut notes);
@@ -187,8 +189,8 @@ impl Planner<'_> {
         self.problems.into_result(plan)
     }
 
-    /// Returns of each node whether it and everything upstream is known: with a node or a connection missing, checks of more than one node
-    /// would mislead.
+    /// Returns of each node whether it and everything upstream is known: with a node or a
+    /// connection missing, checks of more than one node would mislead.
     fn whole(&self, nodes: &[NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) -> Vec<bool> {
         let is_read = self.spec.doubt == Doubt::None;
         let is_known = |(node, spec): (&NodePlan, &&NodeSpec)| {
@@ -206,8 +208,8 @@ impl Planner<'_> {
         whole
     }
 
-    /// Refuses a graph that could not be checked to the end. `is_too_wide`: the limit was reached before the joins were
-    /// checked.
+    /// Refuses a graph that could not be checked to the end. `is_too_wide`: the limit was reached
+    /// before the joins were checked.
     fn check_effort(&mut self, is_too_wide: bool) {
         if !self.effort.is_spent() {
             return;
@@ -265,8 +267,8 @@ impl Planner<'_> {
         links
     }
 
-    /// Returns a topological order; lossy edges may close cycles. A cycle of blocking edges is a problem; the order is then that of the
-    /// file, so that the nodes' own problems are found too.
+    /// Returns a topological order; lossy edges may close cycles. A cycle of blocking edges is a
+    /// problem; the order is then that of the file, so that the nodes' own problems are found too.
     fn order(&mut self, links: &[Link]) -> Vec<usize> {
         let spec = self.spec;
         let lossy = |link: &Link| spec.nodes[link.to].inputs[link.input].policy.when_full.is_lossy();
@@ -284,7 +286,8 @@ impl Planner<'_> {
         if let Some(order) = sorted(&graph(&|_| true)) {
             return order;
         }
-        // Only lossy edges that close a cycle may lead back: the type of other messages is known when their consumer is planned.
+        // Only lossy edges that close a cycle may lead back: the type of other messages is known
+        // when their consumer is planned.
         let mut cycle_of = vec![0; spec.nodes.len()];
         let cycles = petgraph::algo::kosaraju_scc(&graph(&|_| true));
         cycles
@@ -325,7 +328,8 @@ impl Planner<'_> {
             let mut given = Connected { on_device, ..Connected::default() };
             // The inputs of which nothing is known because of a problem that is reported.
             let mut unknown = Vec::new();
-            // The producer's port of each input, as far as known: a producer that comes later closes a cycle.
+            // The producer's port of each input, as far as known: a producer that comes later
+            // closes a cycle.
             let mut outputs = Vec::new();
             // Both are in the order of the file.
             let mut links = into[order[at]].iter().peekable();
@@ -398,8 +402,8 @@ impl Planner<'_> {
         (nodes, edges)
     }
 
-    /// Completes edges from a later node to an earlier one, whose producers were not known when the consumer was planned. Removes those
-    /// without an output port or with a type that does not fit.
+    /// Completes edges from a later node to an earlier one, whose producers were not known when the
+    /// consumer was planned. Removes those without an output port or with a type that does not fit.
     fn close_cycles(&mut self, position: &[usize], links: &[Link], nodes: &mut [NodePlan], edges: &mut Vec<EdgePlan>) {
         let spec = self.spec;
         if edges.iter().all(|edge| edge.from < edge.to) {

@@ -1,5 +1,5 @@
-//! The registry of kinds. An explicit value, so that a program has exactly the kinds it registers and the linker drops
-//! the others.
+//! The registry of kinds. An explicit value, so that a program has exactly the kinds it registers
+//! and the linker drops the others.
 
 use super::kind::{Kind, Role, read};
 use super::kind_words::KindWords;
@@ -69,7 +69,8 @@ impl Registry {
         let name = kind.name.clone();
         self.words = KindWords::default();
         let same = self.kinds.entry(kind.name.clone()).or_default();
-        // A later registration replaces an earlier one of the same role, so that a program can replace stock kinds.
+        // A later registration replaces an earlier one of the same role, so that a program can
+        // replace stock kinds.
         same.retain(|k| (k.role == Role::Source) != (kind.role == Role::Source));
         same.push(kind);
         self.list_devices(&name);
@@ -124,8 +125,8 @@ impl Registry {
         self.add(kind)
     }
 
-    /// Adds a kind of source whose messages a program sends through an [`Inlet`](crate::Inlet). The stock nodes have
-    /// `inlet` for tensors; a program with its own payload type adds one for it.
+    /// Adds a kind of source whose messages a program sends through an [`Inlet`](crate::Inlet). The
+    /// stock nodes have `inlet` for tensors; a program with its own payload type adds one for it.
     #[must_use]
     pub fn inlet<T: Payload>(self, name: &str) -> Self {
         self.add(Kind::new::<InletPlan<T>, InletConfig>(name, Role::Source, |config, _, _, problems| {
@@ -134,8 +135,9 @@ impl Registry {
         }))
     }
 
-    /// Adds a kind of sink whose messages a program receives through an [`Outlet`](crate::Outlet). The stock nodes have
-    /// `outlet` for tensors; a program with its own payload type adds one for it.
+    /// Adds a kind of sink whose messages a program receives through an [`Outlet`](crate::Outlet).
+    /// The stock nodes have `outlet` for tensors; a program with its own payload type adds one for
+    /// it.
     #[must_use]
     pub fn outlet<T: Payload>(self, name: &str) -> Self {
         self.add(Kind::new::<OutletPlan<T>, OutletConfig>(name, Role::Sink, |config, _, _, problems| {
@@ -162,7 +164,8 @@ impl Registry {
         self
     }
 
-    /// Says how to get the device on which nodes of a kind run in other builds of this program: `build it with …`.
+    /// Says how to get the device on which nodes of a kind run in other builds of this program:
+    /// `build it with …`.
     #[must_use]
     pub fn without_device(mut self, name: &str, device: &'static str, way: &'static str) -> Self {
         self.not_built.entry(name.into()).or_default().push((device, way));
@@ -176,8 +179,8 @@ impl Registry {
         self
     }
 
-    /// Keeps the old name of a key in the configs of the kinds registered under a name: it is read as the new one, and a notice of the
-    /// plan names that. A config with both has an unknown key.
+    /// Keeps the old name of a key in the configs of the kinds registered under a name: it is read
+    /// as the new one, and a notice of the plan names that. A config with both has an unknown key.
     ///
     /// ```
     /// # use limen::Registry;
@@ -208,7 +211,8 @@ impl Registry {
         old_keys.into_iter().flatten().filter_map(|(old, new)| config.deprecated(old, new)).collect()
     }
 
-    /// Adds a name to a list in the schema of a kind's config, for names that a program adds: `list` is the list's definition there.
+    /// Adds a name to a list in the schema of a kind's config, for names that a program adds:
+    /// `list` is the list's definition there.
     #[must_use]
     pub fn with_name(mut self, kind: &str, list: &'static str, name: &'static str) -> Self {
         let names = self.names.entry(kind.into()).or_default();
@@ -234,7 +238,8 @@ impl Registry {
         self.kinds.values().flatten()
     }
 
-    /// Returns the kind that fits a node: its name, whether it has inputs, and the device in its config.
+    /// Returns the kind that fits a node: its name, whether it has inputs, and the device in its
+    /// config.
     pub(crate) fn find(&self, node: &NodeSpec) -> Option<&Kind> {
         let kind = self.on_host(node)?;
         let written = node.config.get(DEVICE).and_then(Tree::as_text);
@@ -253,7 +258,8 @@ impl Registry {
         kinds.iter().find(|k| (k.role != Role::Source) == has_inputs).or_else(|| kinds.first())
     }
 
-    /// Describes a device in a config on which nodes of the kind do not run: its place, the problem and a way out.
+    /// Describes a device in a config on which nodes of the kind do not run: its place, the problem
+    /// and a way out.
     pub(crate) fn other_device(&self, node: &NodeSpec) -> Option<(Place, String, String)> {
         let (written, kind) = (node.config.get(DEVICE)?, self.on_host(node)?);
         let name = &kind.name;
@@ -274,9 +280,9 @@ impl Registry {
         Some((written.place.clone(), message, help))
     }
 
-    /// Reads the config of every node whose kind is known, so that each value substituted from outside the file (variables, settings) is
-    /// known to be text or not: [`Spec::to_yaml`] then writes it the way its kind read it. Problems are ignored here; planning reports
-    /// them.
+    /// Reads the config of every node whose kind is known, so that each value substituted from
+    /// outside the file (variables, settings) is known to be text or not: [`Spec::to_yaml`] then
+    /// writes it the way its kind read it. Problems are ignored here; planning reports them.
     pub fn read_configs(&self, spec: &Spec) {
         for node in &spec.nodes {
             let mut node = node.clone();

@@ -31,7 +31,8 @@ impl Planner<'_> {
             let inputs = &specs[edge.to].inputs;
             let written = inputs.iter().find(|c| c.port.as_deref().unwrap_or(port) == port);
             let bytes = edge.spec.as_ref().and_then(PortSpec::max_bytes).unwrap_or(64).max(1);
-            // Room for several bursts between threads, and never more than a few MiB of default buffering.
+            // Room for several bursts between threads, and never more than a few MiB of default
+            // buffering.
             let deep = nodes[edge.to].planned.as_ref().map_or(0, |p| p.ports().buffers);
             let (most, budget) = match edge.crossing {
                 _ if deep > 0 => (DEEP, deep),
@@ -83,7 +84,8 @@ impl Planner<'_> {
         }
     }
 
-    /// A node that writes in place takes over the buffer if nothing else can hold it; otherwise it copies.
+    /// A node that writes in place takes over the buffer if nothing else can hold it; otherwise it
+    /// copies.
     pub(super) fn share_or_copy(&mut self, nodes: &mut [NodePlan], edges: &[EdgePlan]) {
         for at in 0..nodes.len() {
             if !nodes[at].planned.as_ref().is_some_and(|p| p.writes()) {
@@ -123,7 +125,8 @@ impl Planner<'_> {
         }
     }
 
-    /// The slots of a pool are the sum of what every place on the way of a buffer can hold, up to the next node that fills a new one.
+    /// The slots of a pool are the sum of what every place on the way of a buffer can hold, up to
+    /// the next node that fills a new one.
     pub(super) fn size_pools(&mut self, nodes: &mut [NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
         for at in 0..nodes.len() {
             for port in 0..nodes[at].outputs.len() {
@@ -150,7 +153,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Sizes the pools of interpolated messages: what joins and the consumers behind their nodes can hold.
+    /// Sizes the pools of interpolated messages: what joins and the consumers behind their nodes
+    /// can hold.
     pub(super) fn size_blends(&mut self, nodes: &mut [NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
         for at in 0..nodes.len() {
             let (Some(planned), Pick::Interpolate) = (&nodes[at].planned, nodes[at].stage.rule.pick) else { continue };
@@ -272,8 +276,8 @@ impl Planner<'_> {
     }
 }
 
-/// Returns the most messages of one output that can be alive at once, following the buffer through nodes that forward it, and
-/// whether any of them can be on another thread.
+/// Returns the most messages of one output that can be alive at once, following the buffer through
+/// nodes that forward it, and whether any of them can be on another thread.
 fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize, effort: &Effort) -> (usize, bool) {
     let (mut total, mut crosses) = (0usize, false);
     let mut seen = HashSet::new();
@@ -294,7 +298,8 @@ fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize, effor
             // In the edge, with the consumer for a turn, and kept by the consumer.
             let kept = match nodes[edge.to].stage.rule.policy {
                 JoinPolicy::Sample => 1,
-                // Messages are taken off the edge early to be sorted by time; interpolation also keeps the last one taken.
+                // Messages are taken off the edge early to be sorted by time; interpolation also
+                // keeps the last one taken.
                 JoinPolicy::ByTime => BURST + 1,
                 _ => 0,
             };

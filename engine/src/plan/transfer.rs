@@ -1,12 +1,13 @@
-//! Transfers: copies between host memory and a device, inserted where the two ends of a connection keep their messages in different
-//! memory.
+//! Transfers: copies between host memory and a device, inserted where the two ends of a connection
+//! keep their messages in different memory.
 //!
-//! A kind says of a config on which device its nodes keep their messages, before anything is planned. A node that only prefers a device
-//! resides there if a neighbour does: a model between nodes of the host makes its copies itself, within its call. Transfers are nodes like
-//! any other: they appear in the plan, and the graph may write them itself.
+//! A kind says of a config on which device its nodes keep their messages, before anything is
+//! planned. A node that only prefers a device resides there if a neighbour does: a model between
+//! nodes of the host makes its copies itself, within its call. Transfers are nodes like any other:
+//! they appear in the plan, and the graph may write them itself.
 //!
-//! The policy of a connection stays where its messages are in host memory: in front of a copy to a device, which is then made only of
-//! messages that are used, and behind a copy to the host.
+//! The policy of a connection stays where its messages are in host memory: in front of a copy to a
+//! device, which is then made only of messages that are used, and behind a copy to the host.
 
 use super::registry::Registry;
 use crate::base::document::{Key, Tree, Value};
@@ -29,7 +30,8 @@ pub(super) struct Transfers {
 }
 
 impl Transfers {
-    /// Finds out which nodes keep their messages on a device, and inserts the copies that are missing.
+    /// Finds out which nodes keep their messages on a device, and inserts the copies that are
+    /// missing.
     pub(super) fn insert(spec: &mut Spec, registry: &Registry) -> Transfers {
         let mut found = Transfers { residents: residents(spec, registry), inserted: HashMap::new() };
         if !found.residents.is_empty() {
@@ -62,8 +64,9 @@ impl Transfers {
             .filter(|node| self.is_resident(&node.name))
             .map(|node| (node.name.clone(), node.clone()))
             .collect();
-        // By producer, output, kind and device: copies that others can take from too. Those in front of a device have the policy of
-        // their connection, so only connections with the same one share them.
+        // By producer, output, kind and device: copies that others can take from too. Those in
+        // front of a device have the policy of their connection, so only connections with the same
+        // one share them.
         let mut made: Vec<(InputSpec, String, String, String)> = Vec::new();
         let mut added = Vec::new();
         for node in &mut spec.nodes {
@@ -114,7 +117,8 @@ impl Transfers {
     }
 }
 
-/// Returns the nodes that keep their messages on a device. Those that only prefer it do if a neighbour does.
+/// Returns the nodes that keep their messages on a device. Those that only prefer it do if a
+/// neighbour does.
 fn residents(spec: &Spec, registry: &Registry) -> HashMap<String, DeviceUse> {
     let mut asked: HashMap<&str, DeviceUse> = HashMap::new();
     for node in &spec.nodes {

@@ -1,5 +1,5 @@
-//! Sources that send as fast as the graph takes their messages. Downstream of them, planning refuses joins by arrival and notes what waits
-//! by the clock.
+//! Sources that send as fast as the graph takes their messages. Downstream of them, planning
+//! refuses joins by arrival and notes what waits by the clock.
 
 use crate::base::policy::JoinPolicy;
 use crate::file::spec::NodeSpec;
@@ -9,8 +9,8 @@ use crate::plan::{EdgePlan, NodePlan, PathPlan};
 use std::collections::HashMap;
 
 impl Planner<'_> {
-    /// Refuses a join by arrival downstream of a source that does not wait for a clock: which of its messages is the newest when another
-    /// input has one is up to the threads.
+    /// Refuses a join by arrival downstream of a source that does not wait for a clock: which of
+    /// its messages is the newest when another input has one is up to the threads.
     pub(super) fn check_arrivals(
         &mut self,
         nodes: &[NodePlan],
@@ -67,7 +67,8 @@ impl ClockWaits {
     }
 }
 
-/// Notes what waits by the clock downstream of a source whose messages have times of their own: no recorded time passes for it.
+/// Notes what waits by the clock downstream of a source whose messages have times of their own: no
+/// recorded time passes for it.
 pub(super) fn note_times(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPlan], notes: &mut Vec<String>) {
     let is_ahead = |node: &&NodePlan| node.planned.as_ref().is_some_and(|planned| planned.ports().ahead);
     let sources: Vec<&NodePlan> = nodes.iter().filter(is_ahead).collect();
@@ -126,15 +127,16 @@ enum Unpaced {
     Until(&'static str),
 }
 
-/// Of a source that sends several messages as fast as the graph takes them. A single one is always the newest.
+/// Of a source that sends several messages as fast as the graph takes them. A single one is always
+/// the newest.
 fn unpaced(node: &NodePlan) -> Option<Unpaced> {
     let ports = node.planned.as_ref()?.ports();
     let unpaced = if ports.ahead { Some(Unpaced::Ahead) } else { ports.unpaced.map(Unpaced::Until) };
     unpaced.filter(|_| ports.inputs.is_empty() && ports.total.is_none_or(|total| total > 1))
 }
 
-/// By node: whether it sends as fast as its consumers take messages. A join is as slow as its slowest input, and as the trigger where it
-/// samples; a merge is as fast as its fastest.
+/// By node: whether it sends as fast as its consumers take messages. A join is as slow as its
+/// slowest input, and as the trigger where it samples; a merge is as fast as its fastest.
 fn hurries(nodes: &[NodePlan], edges: &[EdgePlan]) -> Vec<bool> {
     let mut hurries = vec![true; nodes.len()];
     let mut todo: Vec<usize> = (0..nodes.len()).collect();

@@ -7,8 +7,8 @@ use crate::port::output::{Outputs, Port, PortSet};
 use std::fmt;
 use std::vec::Drain;
 
-/// What a node is given for one call or several: messages that were published together, in their order. Each is a call of its own, done or
-/// failed, whatever the node does with the burst.
+/// What a node is given for one call or several: messages that were published together, in their
+/// order. Each is a call of its own, done or failed, whatever the node does with the burst.
 pub struct Burst<'a, T> {
     /// All of it, while nothing was taken.
     whole: Option<&'a mut Vec<T>>,
@@ -48,7 +48,8 @@ impl<'a, T> Burst<'a, T> {
     /// Ends the last call.
     ///
     /// # Errors
-    /// If a call of [`Burst::each`] has failed, or the last one has sent more than the node declared.
+    /// If a call of [`Burst::each`] has failed, or the last one has sent more than the node
+    /// declared.
     #[inline]
     pub(crate) fn finish<O: Outputs>(&self, out: &mut Emit<O>) -> Result<(), NodeError> {
         if self.has_failed { Err(went_on()) } else { out.ports.commit() }
@@ -57,8 +58,9 @@ impl<'a, T> Burst<'a, T> {
     /// Calls `call` with each input in turn. What it sends is published if it succeeds.
     ///
     /// # Errors
-    /// That of the first call that fails, or the engine's if a call sends more than the node declared: its input counts as failed, those
-    /// behind it are left, and nothing more can be taken.
+    /// That of the first call that fails, or the engine's if a call sends more than the node
+    /// declared: its input counts as failed, those behind it are left, and nothing more can be
+    /// taken.
     // Output is committed before the next input is taken: until then, the last call may still fail.
     #[inline(always)]
     pub fn each<O: Outputs>(
@@ -93,7 +95,8 @@ fn went_on() -> NodeError {
 }
 
 impl<T: Payload> Burst<'_, Message<T>> {
-    /// Sends all messages as they are: usually by handing over the list that holds them, however many they are.
+    /// Sends all messages as they are: usually by handing over the list that holds them, however
+    /// many they are.
     ///
     /// # Errors
     /// If the node has sent more before than it declared, or a call of [`Burst::each`] has failed.

@@ -1,4 +1,5 @@
-//! The emitter passed to a node: its ports, the time of the turn, and the headers of a source's messages.
+//! The emitter passed to a node: its ports, the time of the turn, and the headers of a source's
+//! messages.
 
 use crate::base::policy::{ClockOffset, NodePolicy, Qos};
 use crate::host::clock::{Clock, Time};
@@ -73,14 +74,15 @@ impl Begin {
 /// The estimated clock offset of a source's device.
 #[derive(Debug)]
 struct ClockEstimate {
-    /// When the current estimation window began, and the smallest offset from the run's clock in this window and in the
-    /// previous one, ns.
+    /// When the current estimation window began, and the smallest offset from the run's clock in
+    /// this window and in the previous one, ns.
     since: Cell<u64>,
     least: Cell<i64>,
     before: Cell<i64>,
 }
 
-/// Length of an estimation window, ns. A sample older than two windows is outdated, because clocks drift.
+/// Length of an estimation window, ns. A sample older than two windows is outdated, because clocks
+/// drift.
 const ESTIMATE_NS: u64 = 10_000_000_000;
 
 impl ClockEstimate {
@@ -152,14 +154,15 @@ impl<O: Outputs> Emit<O> {
         self.clock.now()
     }
 
-    /// Returns the header for the output of this call of a source: its sequence number, and `origin` by the clock of
-    /// the source's device, converted as the graph's `clock` says.
+    /// Returns the header for the output of this call of a source: its sequence number, and
+    /// `origin` by the clock of the source's device, converted as the graph's `clock` says.
     pub fn header(&self, origin: Time) -> Header {
         self.header_here(self.estimate.origin(self.offset, origin, &self.clock))
     }
 
-    /// Returns the header for what a call makes of its messages: with `join`, that of the `trigger` or the `anchor`. Without these it is the
-    /// header of the message that began first or, with `policy: sample`, of the message that began last.
+    /// Returns the header for what a call makes of its messages: with `join`, that of the `trigger`
+    /// or the `anchor`. Without these it is the header of the message that began first or, with
+    /// `policy: sample`, of the message that began last.
     ///
     /// ```
     /// use limen::Tensor;
@@ -185,7 +188,8 @@ impl<O: Outputs> Emit<O> {
         header
     }
 
-    /// Ends a call of a source, and returns whether it has sent anything: only then it uses a sequence number.
+    /// Ends a call of a source, and returns whether it has sent anything: only then it uses a
+    /// sequence number.
     #[inline(always)]
     pub(crate) fn end_call(&mut self) -> Result<bool, NodeError> {
         let has_emitted = self.ports.has_emitted();
@@ -194,7 +198,8 @@ impl<O: Outputs> Emit<O> {
         Ok(has_emitted)
     }
 
-    /// Makes up to `most` calls of a source that send a tensor of a port each. Returns how many were made.
+    /// Makes up to `most` calls of a source that send a tensor of a port each. Returns how many
+    /// were made.
     ///
     /// # Errors
     /// That of `fill`, whose call is not made.
@@ -210,8 +215,8 @@ impl<O: Outputs> Emit<O> {
         port(ports).fill(begun, || estimate.origin(*offset, origin, clock), seq, most, fill)
     }
 
-    /// Begins a new segment: later messages of this source do not continue the earlier ones. A source that reads a file
-    /// again begins one; the engine does when it rebuilds a source.
+    /// Begins a new segment: later messages of this source do not continue the earlier ones. A
+    /// source that reads a file again begins one; the engine does when it rebuilds a source.
     pub fn begin_segment(&mut self) {
         self.begun.segment = self.begun.segment.wrapping_add(1);
     }

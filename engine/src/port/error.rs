@@ -71,7 +71,8 @@ pub enum NodeErrorKind {
         /// The operating system's error.
         source: std::io::Error,
     },
-    /// A disk has no room for what a node writes. A run goes on without what does not fit, unless `then` says otherwise.
+    /// A disk has no room for what a node writes. A run goes on without what does not fit, unless
+    /// `then` says otherwise.
     #[error("{}: {source}", .path.display())]
     DiskFull {
         /// Path of the file.
@@ -180,10 +181,12 @@ pub enum BackendError {
     /// The memory of a device has no room for a call. One of fewer items may have.
     #[error("the device has no memory left: {0}")]
     OutOfMemory(String),
-    /// A call failed because its device was lost. The next call of the node, if its `on_error` allows one, opens it again.
+    /// A call failed because its device was lost. The next call of the node, if its `on_error`
+    /// allows one, opens it again.
     #[error("the device was lost: {0}")]
     DeviceLost(String),
-    /// A call has no result because the call that wrote one of its inputs failed. That call is reported, this one is not.
+    /// A call has no result because the call that wrote one of its inputs failed. That call is
+    /// reported, this one is not.
     #[error("the call that wrote an input has failed")]
     InputLost,
     /// The model's results differ from the recorded ones.

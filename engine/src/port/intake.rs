@@ -1,7 +1,7 @@
 //! Intakes: how a stage takes its node's input messages.
 //!
-//! A single input passes bursts on unchanged. `TensorMut` moves the buffer, or copies it if the plan found that it may
-//! be shared. Several inputs are combined by [`join`] and [`merge`].
+//! A single input passes bursts on unchanged. `TensorMut` moves the buffer, or copies it if the
+//! plan found that it may be shared. Several inputs are combined by [`join`] and [`merge`].
 
 mod join;
 mod merge;
@@ -64,12 +64,14 @@ impl fmt::Debug for IntakeParts {
     }
 }
 
-/// Messages left on an edge when its consumer has ended: already counted, or to be counted when all threads have ended.
+/// Messages left on an edge when its consumer has ended: already counted, or to be counted when all
+/// threads have ended.
 pub struct Left {
     pub(crate) edge: usize,
     pub(crate) counted: u64,
     pub(crate) remains: Option<Box<dyn Remains>>,
-    /// In a join by time: how far the nearest message was from a moment for which it was not near enough, ns.
+    /// In a join by time: how far the nearest message was from a moment for which it was not near
+    /// enough, ns.
     pub(crate) nearest: Option<u64>,
 }
 
@@ -98,16 +100,18 @@ pub trait Intake: Sized + 'static {
     fn peek(&self, see: &mut dyn FnMut(&Header)) {
         let _ = see;
     }
-    /// Whether exactly one message is waiting, sent alone within the worker, so that [`Intake::take_only`] returns it.
+    /// Whether exactly one message is waiting, sent alone within the worker, so that
+    /// [`Intake::take_only`] returns it.
     fn has_only(&self) -> bool {
         false
     }
-    /// Takes the only waiting message, if [`Intake::has_only`], and returns when it was sent; 0 if it is not recorded.
+    /// Takes the only waiting message, if [`Intake::has_only`], and returns when it was sent; 0 if
+    /// it is not recorded.
     fn take_only(&mut self) -> Option<(Self::Taken, u64)> {
         None
     }
-    /// Takes everything waiting, if it was published together within the worker, is enough for at most `most` calls,
-    /// and needs no closer look. `into` must be empty.
+    /// Takes everything waiting, if it was published together within the worker, is enough for at
+    /// most `most` calls, and needs no closer look. `into` must be empty.
     fn take_burst(&mut self, most: usize, into: &mut Vec<Self::Taken>) -> bool {
         let _ = (most, into);
         false
@@ -136,8 +140,8 @@ pub trait Intake: Sized + 'static {
     fn due(&self) -> u64 {
         u64::MAX
     }
-    /// Whether more calls are possible. Those of a join end when one of its inputs ends, whatever arrives on the
-    /// others.
+    /// Whether more calls are possible. Those of a join end when one of its inputs ends, whatever
+    /// arrives on the others.
     fn state(&self) -> EdgeState;
     /// Whether every input has ended and is empty.
     fn is_drained(&self) -> bool {
@@ -156,10 +160,11 @@ pub trait Intake: Sized + 'static {
     fn each_header(taken: &Self::Taken, see: &mut dyn FnMut(usize, &Header)) {
         see(0, Self::header(taken, Lead::Oldest));
     }
-    /// Visits the origin of each source upstream of a call's messages. `fresh` has a bit set for each input whose
-    /// message was in no earlier call.
+    /// Visits the origin of each source upstream of a call's messages. `fresh` has a bit set for
+    /// each input whose message was in no earlier call.
     fn each_origin(taken: &Self::Taken, fresh: u16, see: &mut dyn FnMut(Origin));
-    /// Which messages were in no earlier call, for the call `at` places after the first not yet counted.
+    /// Which messages were in no earlier call, for the call `at` places after the first not yet
+    /// counted.
     fn fresh_at(&self, at: usize) -> u16 {
         let _ = at;
         u16::MAX
@@ -297,7 +302,8 @@ pub struct Mutable {
     burst: TakenBurst<Message<Tensor>>,
 }
 
-/// Why [`Mutable::own`] cannot fail: the plan chose between moving and copying, and `room` saw a free slot.
+/// Why [`Mutable::own`] cannot fail: the plan chose between moving and copying, and `room` saw a
+/// free slot.
 const OWNS: &str = "the plan made the buffer exclusive or gave it a copy's slot";
 
 impl Mutable {

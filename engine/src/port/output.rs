@@ -1,8 +1,8 @@
 //! Output ports: the path of a node's messages to its edges.
 //!
-//! A call's messages are staged. They are kept if the call succeeds and discarded if it fails, so that nothing of a
-//! failed call is ever published. When the turn ends, the staged messages of every port go to its edges: shared into
-//! all but the last, moved into the last.
+//! A call's messages are staged. They are kept if the call succeeds and discarded if it fails, so
+//! that nothing of a failed call is ever published. When the turn ends, the staged messages of
+//! every port go to its edges: shared into all but the last, moved into the last.
 
 mod sets;
 
@@ -24,7 +24,8 @@ use std::fmt;
 use std::hint::cold_path;
 use std::rc::Rc;
 
-/// The outputs of a node: a payload, a tuple of payloads, or [`Many`](crate::port::Many). Sealed: the engine has ports for each.
+/// The outputs of a node: a payload, a tuple of payloads, or [`Many`](crate::port::Many). Sealed:
+/// the engine has ports for each.
 pub trait Outputs: SealedOutputs {}
 
 impl<O: SealedOutputs> Outputs for O {}
@@ -65,7 +66,8 @@ pub trait PortSet: Sized + 'static {
     fn each(&mut self, step: &mut dyn FnMut(&mut dyn AnyPort));
     /// Returns how many calls every blocking edge and every pool have room for, at most `calls`.
     fn room(&mut self, calls: usize, now: &mut impl FnMut() -> u64) -> usize;
-    /// Whether there is room and a slot for the messages of one call: there are edges, all of them empty and within this worker.
+    /// Whether there is room and a slot for the messages of one call: there are edges, all of them
+    /// empty and within this worker.
     fn is_clear(&mut self) -> bool;
     /// Wakes the workers of consumers that have been sent messages.
     fn ring(&mut self);
@@ -82,8 +84,8 @@ pub trait PortSet: Sized + 'static {
     fn commit(&mut self) -> Result<(), NodeError>;
     /// Ends a segment: the messages staged since the last one share this ledger.
     fn segment(&mut self, accounted: u64, weight: u32);
-    /// Checks that every edge that fails its producer has room for the staged messages of one call. If not, discards
-    /// all of them.
+    /// Checks that every edge that fails its producer has room for the staged messages of one call.
+    /// If not, discards all of them.
     ///
     /// # Errors
     /// `EdgeFull`.
@@ -142,7 +144,8 @@ pub struct Port<T: Payload> {
     trace: Option<Rc<RefCell<Trace>>>,
 }
 
-/// The messages sent by the calls of this turn. The fields that every call needs share a cache line.
+/// The messages sent by the calls of this turn. The fields that every call needs share a cache
+/// line.
 #[repr(C, align(64))]
 struct Staged<T: Payload> {
     /// The only edge, if it is within this worker and a call sends one message.
@@ -151,7 +154,8 @@ struct Staged<T: Payload> {
     is_local: bool,
     has_pool: bool,
     items: Vec<Message<T>>,
-    /// One more than the number of messages of successful calls: up to this count, a call needs no check.
+    /// One more than the number of messages of successful calls: up to this count, a call needs no
+    /// check.
     unchecked: usize,
     /// Messages that already belong to a run.
     in_runs: usize,
@@ -192,13 +196,14 @@ impl<T: Payload> Port<T> {
         &self.name
     }
 
-    /// Returns whether the port is connected. Messages sent to an unconnected port are dropped, and need not be
-    /// computed.
+    /// Returns whether the port is connected. Messages sent to an unconnected port are dropped, and
+    /// need not be computed.
     pub fn is_connected(&self) -> bool {
         !self.edges.is_empty()
     }
 
-    /// The edge that would fail its producer because it has no room for all messages of these classes and sizes.
+    /// The edge that would fail its producer because it has no room for all messages of these
+    /// classes and sizes.
     #[cold]
     pub(crate) fn refusing(&self, coming: impl ExactSizeIterator<Item = (Qos, u64)> + Clone) -> Option<String> {
         let edge = self.edges.iter().find(|edge| edge.refuses(coming.clone()))?;
@@ -216,7 +221,8 @@ impl<T: Payload> Port<T> {
         self.staged.items.push(message);
     }
 
-    /// Sends messages of as many calls, one for each. The list is empty afterwards. The last call may still fail.
+    /// Sends messages of as many calls, one for each. The list is empty afterwards. The last call
+    /// may still fail.
     ///
     /// # Errors
     /// As [`PortSet::commit`], about the call before.
@@ -234,8 +240,9 @@ impl<T: Payload> Port<T> {
         Ok(())
     }
 
-    /// Either the buffer was handed over with messages published mid-turn, or the call sent more than declared, which
-    /// is reported when it ends. Out of line and by value, so that the usual case keeps the message in registers.
+    /// Either the buffer was handed over with messages published mid-turn, or the call sent more
+    /// than declared, which is reported when it ends. Out of line and by value, so that the usual
+    /// case keeps the message in registers.
     #[cold]
     #[inline(never)]
     fn send_beyond(&mut self, message: Message<T>) {
@@ -292,7 +299,8 @@ impl<T: Payload> Port<T> {
         if emitted > self.emits {
             return Err(NodeErrorKind::EmitsBound { port: self.name.clone(), bound: self.emits }.into());
         }
-        // Messages derived from one message are its parts; messages held back and sent together are not.
+        // Messages derived from one message are its parts; messages held back and sent together are
+        // not.
         let sent = &mut self.staged.items[good..];
         let parent = |message: &Message<T>| (message.header().source, message.header().seq);
         let first = parent(&sent[0]);
@@ -340,7 +348,8 @@ impl<T: Payload> Port<T> {
         if self.staged.items.is_empty() { Ok(()) } else { self.publish_all(accounted, weight, sent, emit) }
     }
 
-    /// Out of line: what a single message within a worker does not need stays apart from what it needs.
+    /// Out of line: what a single message within a worker does not need stays apart from what it
+    /// needs.
     #[inline(never)]
     fn publish_listed(&mut self, accounted: u64, weight: u32, sent: u64, emit: u64) -> Result<(), NodeError> {
         self.segment(accounted, weight);
@@ -383,8 +392,8 @@ impl<T: Payload> Port<T> {
 }
 
 impl Port<Tensor> {
-    /// Returns a free slot of this port's pool, to be written and sent. Its header is that of the message it derives
-    /// from.
+    /// Returns a free slot of this port's pool, to be written and sent. Its header is that of the
+    /// message it derives from.
     ///
     /// # Errors
     /// If the call takes more slots than it declared messages.
@@ -413,8 +422,9 @@ impl Port<Tensor> {
         Ok(tensor)
     }
 
-    /// Makes up to `most` calls of a source, from number `seq` on, for which the edges have room: each sends a tensor that `fill` has written,
-    /// with the header `begun`, the origin that `origin` returns, and its number. It ends where the pool's next slot is not free or does not
+    /// Makes up to `most` calls of a source, from number `seq` on, for which the edges have room:
+    /// each sends a tensor that `fill` has written, with the header `begun`, the origin that
+    /// `origin` returns, and its number. It ends where the pool's next slot is not free or does not
     /// follow the last. Returns how many calls were made.
     ///
     /// # Errors

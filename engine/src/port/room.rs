@@ -16,19 +16,21 @@ pub enum Next {
     More,
     /// At a time of the run's clock, whether or not something was emitted.
     At(Time),
-    /// When one of its [`Descriptors`](crate::node::Descriptors) is ready, and at this time of the run's clock at the latest; [`Time::NEVER`] for
-    /// no time limit. A source returns this once it has read everything available without blocking. It is always safe:
-    /// a descriptor with unread data is still ready.
+    /// When one of its [`Descriptors`](crate::node::Descriptors) is ready, and at this time of the
+    /// run's clock at the latest; [`Time::NEVER`] for no time limit. A source returns this once it
+    /// has read everything available without blocking. It is always safe: a descriptor with unread
+    /// data is still ready.
     WhenReady(Time),
-    /// When something outside the graph wakes its worker, as an inlet's program does by sending. Without that, the
-    /// source is called again only when its worker wakes for another reason.
+    /// When something outside the graph wakes its worker, as an inlet's program does by sending.
+    /// Without that, the source is called again only when its worker wakes for another reason.
     Idle,
     /// Never: the stream has ended.
     Done,
 }
 
-/// Room for the messages of a number of calls of a source. Each call that sends something has a sequence number of its own and is done or
-/// failed by itself, whether it is made here or by [`Source::next`](crate::node::Source::next).
+/// Room for the messages of a number of calls of a source. Each call that sends something has a
+/// sequence number of its own and is done or failed by itself, whether it is made here or by
+/// [`Source::next`](crate::node::Source::next).
 pub struct Room<'a, O: Outputs> {
     out: &'a mut Emit<O>,
     /// The number of the first call that there is no room for.
@@ -54,12 +56,13 @@ impl<'a, O: Outputs> Room<'a, O> {
         self.out.now
     }
 
-    /// Makes calls until there is room for no more, or one returns something other than [`Next::More`] or sends nothing. Returns what the last
-    /// one did; [`Next::More`] if there was no room.
+    /// Makes calls until there is room for no more, or one returns something other than
+    /// [`Next::More`] or sends nothing. Returns what the last one did; [`Next::More`] if there was
+    /// no room.
     ///
     /// # Errors
-    /// That of the first call that fails, or the engine's if a call sends more than the node declared: the call counts as failed, those before
-    /// it are made, and no more can be made.
+    /// That of the first call that fails, or the engine's if a call sends more than the node
+    /// declared: the call counts as failed, those before it are made, and no more can be made.
     #[inline(always)]
     pub fn each(&mut self, mut call: impl FnMut(&mut Emit<O>) -> Result<Next, NodeError>) -> Result<Next, NodeError> {
         self.finish()?;
@@ -71,7 +74,8 @@ impl<'a, O: Outputs> Room<'a, O> {
             });
             match sent {
                 Ok(true) => {}
-                // A source that sends nothing and returns `More` is polling for something: other stages get a turn first.
+                // A source that sends nothing and returns `More` is polling for something: other
+                // stages get a turn first.
                 Ok(false) => break,
                 Err(error) => {
                     self.has_failed = true;
@@ -108,13 +112,14 @@ impl<'a, O: Outputs> Room<'a, O> {
 }
 
 impl Room<'_, Tensor> {
-    /// Makes calls that send one tensor each: at most `most`, and as many as there are free slots that follow each other in the pool. Returns
-    /// how many, which may be none: then make them with [`Room::each`]. `fill` is given each tensor and the sequence number of its call. All
-    /// tensors have the same `origin`, by the clock of the source's device, as for [`Emit::header`].
+    /// Makes calls that send one tensor each: at most `most`, and as many as there are free slots
+    /// that follow each other in the pool. Returns how many, which may be none: then make them with
+    /// [`Room::each`]. `fill` is given each tensor and the sequence number of its call. All tensors
+    /// have the same `origin`, by the clock of the source's device, as for [`Emit::header`].
     ///
     /// # Errors
-    /// That of the first call of `fill` that fails: the call counts as failed and its tensor is not sent, those before it are made, and no more
-    /// can be made.
+    /// That of the first call of `fill` that fails: the call counts as failed and its tensor is not
+    /// sent, those before it are made, and no more can be made.
     #[inline]
     pub fn fill(
         &mut self,

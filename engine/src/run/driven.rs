@@ -1,7 +1,9 @@
-//! A graph on the caller's thread: no threads are started, and nothing happens except in a [`turn`](Driven::turn).
+//! A graph on the caller's thread: no threads are started, and nothing happens except in a
+//! [`turn`](Driven::turn).
 //!
-//! For programs with their own loop (a control loop, a game loop, another runtime) and for other clocks than the machine's.
-//! Stages, edges, pools and counters are the same as with threads; only the caller turns them.
+//! For programs with their own loop (a control loop, a game loop, another runtime) and for other
+//! clocks than the machine's. Stages, edges, pools and counters are the same as with threads; only
+//! the caller turns them.
 
 use crate::exec::device_idler::DeviceIdler;
 use crate::exec::scheduler::Scheduler;
@@ -29,8 +31,9 @@ const MEANWHILE: u32 = 4096;
 const AWAIT_DEVICE: Duration = Duration::from_millis(100);
 /// A simulated clock goes so far while a ring settles, ns.
 const SETTLE_NS: u64 = 1_000;
-/// Turns in a row in which the nodes of a loop may pass messages round it while a simulated clock stands still, and how far the clock goes in
-/// each later turn, ns: a message that never leaves the loop would hold up every time that somebody waits for.
+/// Turns in a row in which the nodes of a loop may pass messages round it while a simulated clock
+/// stands still, and how far the clock goes in each later turn, ns: a message that never leaves the
+/// loop would hold up every time that somebody waits for.
 const LOOP_TURNS: u32 = 1_000;
 const LOOP_NS: u64 = 10_000;
 
@@ -38,9 +41,10 @@ const LOOP_NS: u64 = 10_000;
 ///
 /// It belongs to the thread that made it. Other threads may use its handles and its [`Stopper`].
 ///
-/// A program with an event loop can wait for the graph on the descriptor of [`AsFd`]: after [`Turned::Idle`] it becomes readable
-/// when there is work again, because a node's descriptor is ready, a handle was used on another thread, a stop was requested or (with
-/// [`Clock::Monotonic`]) the time has come.
+/// A program with an event loop can wait for the graph on the descriptor of [`AsFd`]: after
+/// [`Turned::Idle`] it becomes readable when there is work again, because a node's descriptor is
+/// ready, a handle was used on another thread, a stop was requested or (with [`Clock::Monotonic`])
+/// the time has come.
 ///
 /// ```
 /// # use limen::{Message, Plan, Registry, Spec};
@@ -103,12 +107,13 @@ impl std::fmt::Debug for Driven {
 }
 
 impl Wired {
-    /// Builds every node on the calling thread, to be turned there by [`Driven::turn`] on a clock of the caller's choice.
-    /// Threads are neither started nor pinned, and nodes that would block a helper thread block the caller.
+    /// Builds every node on the calling thread, to be turned there by [`Driven::turn`] on a clock
+    /// of the caller's choice. Threads are neither started nor pinned, and nodes that would block a
+    /// helper thread block the caller.
     ///
     /// # Errors
-    /// [`RunError::Build`] names the first node that could not be built; [`RunError::Refused`] if an inlet or outlet was not
-    /// taken, or the process has no descriptors left.
+    /// [`RunError::Build`] names the first node that could not be built; [`RunError::Refused`] if
+    /// an inlet or outlet was not taken, or the process has no descriptors left.
     pub fn drive(self, clock: Clock) -> Result<Driven, RunError> {
         let (mut running, mut workers, poller) = self.build_here(&clock)?;
         let kernel = match poller.kernel() {
@@ -167,8 +172,9 @@ impl Wired {
 }
 
 impl Driven {
-    /// Gives every node at most one turn, in the order of the graph: a bounded amount of work, at most 64 messages or about
-    /// 20 µs of calls for each. Nodes that wait for a descriptor are polled without waiting.
+    /// Gives every node at most one turn, in the order of the graph: a bounded amount of work, at
+    /// most 64 messages or about 20 µs of calls for each. Nodes that wait for a descriptor are
+    /// polled without waiting.
     pub fn turn(&mut self) -> Turned {
         let turned = self.turn_once();
         // A ring that settles, or a device, has work before long.
@@ -209,7 +215,8 @@ impl Driven {
             Turned::Idle(until) => {
                 self.is_armed = true;
                 let due = if matches!(self.clock, Clock::Monotonic) { until } else { Time::NEVER };
-                // Rung after arming, and the look has cleared that wake-up: make the descriptor readable at once.
+                // Rung after arming, and the look has cleared that wake-up: make the descriptor
+                // readable at once.
                 let due = if self.bells.iter().all(|bell| bell.is_armed()) { due } else { Time::ZERO };
                 // If the timer cannot be set, the caller has to turn the graph by itself.
                 let _ = self.kernel.set_timer(due.0);
@@ -246,8 +253,9 @@ impl Driven {
         }
     }
 
-    /// Sleeps until a handle is used on another thread, a node's descriptor is ready, a stop is requested, or `at_most` has passed.
-    /// Returns at once if there is work. Meant to be called after [`Turned::Idle`].
+    /// Sleeps until a handle is used on another thread, a node's descriptor is ready, a stop is
+    /// requested, or `at_most` has passed. Returns at once if there is work. Meant to be called
+    /// after [`Turned::Idle`].
     pub fn wait(&mut self, at_most: Duration) -> Turned {
         let turned = self.turn_once();
         if let Turned::Idle(until) = turned {
@@ -270,7 +278,8 @@ impl Driven {
                 }
             }
             self.poller.sleep(wake);
-            // The sleep cleared the wake-up: make the descriptor readable at once for the next wait on it.
+            // The sleep cleared the wake-up: make the descriptor readable at once for the next wait
+            // on it.
             let _ = self.kernel.set_timer(0);
         }
         turned
@@ -278,7 +287,8 @@ impl Driven {
 
     /// Turns the graph until every node has ended.
     ///
-    /// A simulated clock is advanced when nodes wait for a time; when they wait only for the program, the run ends.
+    /// A simulated clock is advanced when nodes wait for a time; when they wait only for the
+    /// program, the run ends.
     pub fn run(mut self) -> Report {
         self.turn_until(Time::NEVER, &mut || {}, || false);
         self.finish()
@@ -324,7 +334,8 @@ impl Driven {
         self.poller.has_descriptors()
     }
 
-    /// Stops the sources, and turns the graph until all messages in flight have arrived or the time limit has passed.
+    /// Stops the sources, and turns the graph until all messages in flight have arrived or the time
+    /// limit has passed.
     pub fn stop(mut self, drain: Drain) -> Report {
         self.running.stopper().stop();
         let end = self.clock.now() + u64::try_from(drain.time().as_nanos()).unwrap_or(u64::MAX);
@@ -355,7 +366,8 @@ impl Driven {
                     Clock::Monotonic => _ = self.wait(Duration::from_nanos(end.since(self.clock.now()))),
                     // What a device computes takes no time.
                     Clock::Simulated(_) if self.await_device(DeviceWait::Block(AWAIT_DEVICE)).is_some() => {}
-                    // Nothing else advances it meanwhile; if no node waits for a time, the run is over. A ring that settles waits for none.
+                    // Nothing else advances it meanwhile; if no node waits for a time, the run is
+                    // over. A ring that settles waits for none.
                     Clock::Simulated(clock) if until < Time::NEVER => clock
                         .advance_to(until.min(end).max(clock.now() + if until == Time::ZERO { SETTLE_NS } else { 1 })),
                     Clock::Simulated(_) => return,
@@ -367,8 +379,8 @@ impl Driven {
         }
     }
 
-    /// Ends every node at once, and reports. Messages in flight count as *left*. Unless all nodes had ended, the run counts as one that
-    /// did not end in time.
+    /// Ends every node at once, and reports. Messages in flight count as *left*. Unless all nodes
+    /// had ended, the run counts as one that did not end in time.
     pub fn finish(self) -> Report {
         let Driven { mut running, workers, clock, begun, has_ended, .. } = self;
         if !has_ended {
@@ -392,8 +404,8 @@ impl Driven {
         self.running.stopper()
     }
 
-    /// Returns the events of this run, for any thread to read. A turn that takes too long is reported only when it ends, because no
-    /// other thread watches it.
+    /// Returns the events of this run, for any thread to read. A turn that takes too long is
+    /// reported only when it ends, because no other thread watches it.
     pub fn events(&self) -> Events {
         self.running.events()
     }

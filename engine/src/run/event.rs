@@ -1,7 +1,7 @@
 //! Events of a running graph, as values.
 //!
-//! Workers put notices into a bounded queue ([`crate::run::running`]); readers get them from it as events. Where and how often events
-//! are shown is up to the reader.
+//! Workers put notices into a bounded queue ([`crate::run::running`]); readers get them from it as
+//! events. Where and how often events are shown is up to the reader.
 
 use crate::base::policy::OnError;
 use crate::base::unit::show_ns;
@@ -44,7 +44,8 @@ pub enum EventKind {
     Failed {
         /// Name of the node.
         node: String,
-        /// The call that failed: `call`, `next`, `infer`, `finish`, `drop`; `restart` if the node has used up its restarts.
+        /// The call that failed: `call`, `next`, `infer`, `finish`, `drop`; `restart` if the node
+        /// has used up its restarts.
         call: &'static str,
         /// How many calls of the node had ended before.
         number: u64,
@@ -81,7 +82,8 @@ pub enum EventKind {
         /// Its `expect_every`.
         every: Duration,
     },
-    /// Messages come again through an input that has been silent for longer than its `expect_every`.
+    /// Messages come again through an input that has been silent for longer than its
+    /// `expect_every`.
     GapEnded {
         /// Name of the node that reads from the edge.
         node: String,
@@ -97,7 +99,8 @@ pub enum EventKind {
         /// The `watchdog` of the graph.
         limit: Duration,
     },
-    /// A model call in flight, which its worker does not wait for, has taken longer than `watchdog` and has not ended.
+    /// A model call in flight, which its worker does not wait for, has taken longer than `watchdog`
+    /// and has not ended.
     Overdue {
         /// Name of the node.
         node: String,
@@ -111,7 +114,8 @@ pub enum EventKind {
         /// How long it took.
         took: Duration,
     },
-    /// An edge lost a larger fraction of its messages than `drops_above` allows. Reported at most once a second per edge and reason.
+    /// An edge lost a larger fraction of its messages than `drops_above` allows. Reported at most
+    /// once a second per edge and reason.
     Lost {
         /// The edge, as `node/port -> node/port`.
         edge: String,
@@ -123,11 +127,12 @@ pub enum EventKind {
         of: u64,
         /// The time since the last check.
         within: Duration,
-        /// For a join, the part of latencies upstream of it that took longest, if that explains the loss; else empty.
+        /// For a join, the part of latencies upstream of it that took longest, if that explains the
+        /// loss; else empty.
         slowest: String,
     },
-    /// A node itself lost a larger number of messages than `drops_above` allows for the calls that it had. Reported at most once a second
-    /// per node and reason.
+    /// A node itself lost a larger number of messages than `drops_above` allows for the calls that
+    /// it had. Reported at most once a second per node and reason.
     LostInside {
         /// Name of the node.
         node: String,
@@ -139,11 +144,13 @@ pub enum EventKind {
         of: u64,
         /// The time since the last check.
         within: Duration,
-        /// What was wrong with the first of them, at most 256 bytes; empty if the node does not say it.
+        /// What was wrong with the first of them, at most 256 bytes; empty if the node does not say
+        /// it.
         first: String,
     },
-    /// Something was wrong with a larger number of a node's messages than `drops_above` allows for the calls that it had, and they are not
-    /// lost: values are missing. Reported once, and again after a second without any.
+    /// Something was wrong with a larger number of a node's messages than `drops_above` allows for
+    /// the calls that it had, and they are not lost: values are missing. Reported once, and again
+    /// after a second without any.
     Incidents {
         /// Name of the node.
         node: String,
@@ -158,7 +165,8 @@ pub enum EventKind {
         /// What was wrong with the first of them, at most 256 bytes.
         first: String,
     },
-    /// What cost a node messages is over: a disk is no longer full. Reported at most once a second per node and reason.
+    /// What cost a node messages is over: a disk is no longer full. Reported at most once a second
+    /// per node and reason.
     Recovered {
         /// Name of the node.
         node: String,
@@ -167,7 +175,8 @@ pub enum EventKind {
         /// How many were lost for it so far.
         lost: u64,
     },
-    /// An attempt of a node to open its device, or to connect to its peer, has failed. Reported when the error is another than last time.
+    /// An attempt of a node to open its device, or to connect to its peer, has failed. Reported
+    /// when the error is another than last time.
     NotConnected {
         /// Name of the node.
         node: String,
@@ -188,7 +197,8 @@ pub enum EventKind {
         /// Name of the node.
         node: String,
     },
-    /// The clock that gives a source's messages their times was set back, and a new segment began. Reported at most once a second per node.
+    /// The clock that gives a source's messages their times was set back, and a new segment began.
+    /// Reported at most once a second per node.
     SteppedBack {
         /// Name of the node.
         node: String,
@@ -197,7 +207,8 @@ pub enum EventKind {
         /// By how much the last time.
         by: Duration,
     },
-    /// Nothing has arrived through a path with a deadline for 3 s, or three times as long as usual. Reported once per silence.
+    /// Nothing has arrived through a path with a deadline for 3 s, or three times as long as usual.
+    /// Reported once per silence.
     Silent {
         /// The path, as `source -> sink`.
         path: String,
@@ -211,8 +222,8 @@ pub enum EventKind {
         /// How long nothing had arrived.
         after: Duration,
     },
-    /// A join has had no set for a second, or three times as long as usual, because one of its inputs gets no messages while others do.
-    /// Reported once until it has a set again.
+    /// A join has had no set for a second, or three times as long as usual, because one of its
+    /// inputs gets no messages while others do. Reported once until it has a set again.
     Starves {
         /// Name of the node.
         node: String,
@@ -240,7 +251,8 @@ pub enum EventKind {
         deadline: Duration,
         /// The time since the last check.
         within: Duration,
-        /// The part of the path's latencies that took longest, and how long; empty if none stands out or it is not known yet.
+        /// The part of the path's latencies that took longest, and how long; empty if none stands
+        /// out or it is not known yet.
         slowest: String,
     },
     /// The wall clock was set. No time measured by the graph depends on it.
@@ -248,7 +260,8 @@ pub enum EventKind {
         /// By how many nanoseconds; negative if it was set back.
         by: i64,
     },
-    /// Something kept CPUs of the run from doing as much as they can. Reported at most once a second.
+    /// Something kept CPUs of the run from doing as much as they can. Reported at most once a
+    /// second.
     CpuThrottled {
         /// What it was.
         by: CpuThrottle,

@@ -1,8 +1,9 @@
 //! Reading events, and watching a run for what workers cannot notice.
 //!
-//! A worker only puts a small value into a queue of fixed size; values that do not fit are counted. Names, text and wall-clock time are
-//! added by the reader. What no worker can notice (a worker that hangs, losses that add up, a clock that was set) is noticed by a
-//! watchdog thread that looks a few times a second, and by the program's calls that wait or query.
+//! A worker only puts a small value into a queue of fixed size; values that do not fit are counted.
+//! Names, text and wall-clock time are added by the reader. What no worker can notice (a worker
+//! that hangs, losses that add up, a clock that was set) is noticed by a watchdog thread that looks
+//! a few times a second, and by the program's calls that wait or query.
 
 use crate::base::unit::show_ns;
 use crate::edge::{self, Reason};
@@ -161,7 +162,8 @@ struct Losses {
     lost: [u64; UNINTENDED.len()],
 }
 
-/// How often a node's clock had been set back when it was last told, and when that was, ns of the run's clock.
+/// How often a node's clock had been set back when it was last told, and when that was, ns of the
+/// run's clock.
 #[derive(Clone, Copy, Debug, Default)]
 struct SeenSteps {
     count: u64,
@@ -222,7 +224,8 @@ impl Watcher {
         Watcher { shared, watched, watchdog, drops_above, has_workers, seen, tails, windows }
     }
 
-    /// Checks the run until it has ended. Runs on a thread of its own, which is unparked at the end of the run.
+    /// Checks the run until it has ended. Runs on a thread of its own, which is unparked at the end
+    /// of the run.
     pub(crate) fn keep_watch(&self) {
         let every = (self.watchdog / 4).clamp(Duration::from_millis(1), WATCH);
         while !self.shared.events.is_over() {
@@ -271,8 +274,9 @@ impl Watcher {
         self.watched.loops.len() > 0
     }
 
-    /// Ends loops in which nothing moves, or after a stop those whose messages went round often enough; `at_once` without waiting
-    /// longer, because no node has work or the time is over. Returns whether there was one.
+    /// Ends loops in which nothing moves, or after a stop those whose messages went round often
+    /// enough; `at_once` without waiting longer, because no node has work or the time is over.
+    /// Returns whether there was one.
     pub(crate) fn end_loops(&self, at_once: bool) -> bool {
         if !self.has_loops() {
             return false;
@@ -292,7 +296,8 @@ impl Watcher {
         }
     }
 
-    /// Explains the last slow messages of a run that has ended. Returns notes on what throttled its CPUs.
+    /// Explains the last slow messages of a run that has ended. Returns notes on what throttled its
+    /// CPUs.
     pub(crate) fn conclude(&self) -> Vec<String> {
         let mut tails = lock(&self.tails);
         let Some(clock) = self.shared.clock() else { return Vec::new() };
@@ -301,7 +306,8 @@ impl Watcher {
         if matches!(clock, Clock::Monotonic) { tails.throttling.notes() } else { Vec::new() }
     }
 
-    /// Returns the paths through which nothing has arrived for an unusual time, by their indices in the plan.
+    /// Returns the paths through which nothing has arrived for an unusual time, by their indices in
+    /// the plan.
     pub(crate) fn silent_paths(&self) -> Vec<usize> {
         let seen = lock(&self.seen);
         let paths = self.watched.paths.iter().zip(&seen.paths);
@@ -484,7 +490,8 @@ impl Watcher {
     }
 }
 
-/// The events of a run, oldest first. As an iterator it returns queued events and then `None`; later calls continue with newer events.
+/// The events of a run, oldest first. As an iterator it returns queued events and then `None`;
+/// later calls continue with newer events.
 ///
 /// Clones read from the same queue: each event is returned once. A handle may move to another
 /// thread and outlive the run, so that a program can read the last events afterwards. While nothing
@@ -527,10 +534,11 @@ impl std::fmt::Debug for Events {
 }
 
 impl Events {
-    /// Waits up to `time` for the next event. Returns `None` if none arrives, at once if the run is over.
+    /// Waits up to `time` for the next event. Returns `None` if none arrives, at once if the run is
+    /// over.
     ///
-    /// Waiting here watches the graph as [`Running::wait_for`](crate::Running::wait_for) does: a thread that waits for events learns of a
-    /// hanging node while it hangs.
+    /// Waiting here watches the graph as [`Running::wait_for`](crate::Running::wait_for) does: a
+    /// thread that waits for events learns of a hanging node while it hangs.
     pub fn next_within(&self, time: Duration) -> Option<Event> {
         let events = &self.0.shared.events;
         let end = Instant::now().checked_add(time);

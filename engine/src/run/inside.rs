@@ -1,4 +1,5 @@
-//! What goes wrong inside a node is told while the graph runs: messages that it loses, values that are missing, its device or peer.
+//! What goes wrong inside a node is told while the graph runs: messages that it loses, values that
+//! are missing, its device or peer.
 
 use crate::exec::shared::RunShared;
 use crate::exec::stage::StageCounts;
@@ -48,7 +49,8 @@ pub(crate) fn incidents(counts: &StageCounts) -> Vec<(&'static str, u64)> {
 }
 
 impl SeenNode {
-    /// Creates the state of a node that was not seen yet, with room for what it counts: a check allocates nothing.
+    /// Creates the state of a node that was not seen yet, with room for what it counts: a check
+    /// allocates nothing.
     pub(crate) fn new(counts: &StageCounts) -> Self {
         let (lost, incidents) = (1 + counts.live.losses().len(), counts.live.incidents().len());
         SeenNode {

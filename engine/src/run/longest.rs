@@ -1,4 +1,5 @@
-//! The parts of latencies that take longest: usually, for the report, and in the last second, for events.
+//! The parts of latencies that take longest: usually, for the report, and in the last second, for
+//! events.
 
 use crate::base::unit::show_ns;
 use crate::exec::mailbox::Subject;
@@ -23,7 +24,8 @@ pub(super) struct LongPart {
 pub(super) struct LongestParts(Vec<Option<LongPart>>);
 
 impl LongestParts {
-    /// `parts` are terms of nodes in ns; `has_batches` says whether a node's calls take several messages.
+    /// `parts` are terms of nodes in ns; `has_batches` says whether a node's calls take several
+    /// messages.
     pub(super) fn new(
         graph: &Neighbours,
         parts: impl Iterator<Item = (usize, Term, u64)>,
@@ -52,8 +54,8 @@ impl LongestParts {
         nodes.iter().filter_map(|node| self.0[*node]).max_by_key(|part| (part.ns, part.node))
     }
 
-    /// The longest part on the ways from one node to another. For a wait for a partner, it is what kept the partner, if that takes a
-    /// quarter of the time.
+    /// The longest part on the ways from one node to another. For a wait for a partner, it is what
+    /// kept the partner, if that takes a quarter of the time.
     pub(super) fn on_path(&self, graph: &mut Neighbours, (from, to): (usize, usize)) -> Option<LongPart> {
         graph.find_between(from, to);
         let longest = self.of(graph.between())?;
@@ -64,7 +66,8 @@ impl LongestParts {
         Some(root.unwrap_or(longest))
     }
 
-    /// The longest part on the ways to a join, but for waits at it and at other joins, and for how old messages were when they were sent.
+    /// The longest part on the ways to a join, but for waits at it and at other joins, and for how
+    /// old messages were when they were sent.
     pub(super) fn before(&self, graph: &mut Neighbours, join: usize) -> Option<LongPart> {
         graph.find_before(join);
         let parts = graph.found().iter().filter(|node| **node != join).filter_map(|node| self.0[*node]);
@@ -86,14 +89,16 @@ impl Watcher {
         LongestParts::new(&lock(&self.tails).graph, parts, has_batches)
     }
 
-    /// Says what took longest on a path, if that is half of its deadline: what a busy thread has not told yet is not blamed on others.
+    /// Says what took longest on a path, if that is half of its deadline: what a busy thread has
+    /// not told yet is not blamed on others.
     pub(super) fn slowest_of_path(&self, longest: &LongestParts, path: usize) -> Box<str> {
         let path = self.watched.paths.get(path);
         let part = longest.on_path(&mut lock(&self.tails).graph, path.ends);
         self.show(part.filter(|part| part.ns >= path.deadline / 2))
     }
 
-    /// Says what took longest upstream of the join by time to which an edge leads, if that is longer than the messages of a set may differ.
+    /// Says what took longest upstream of the join by time to which an edge leads, if that is
+    /// longer than the messages of a set may differ.
     pub(super) fn slowest_before(&self, longest: &LongestParts, edge: usize) -> Box<str> {
         let is_it = |join: &&WatchedJoin| join.within > 0 && join.edges.contains(&edge);
         let Some(join) = self.watched.joins.iter().find(is_it) else { return "".into() };

@@ -1,11 +1,14 @@
 //! Loops of a graph: when the run ends them.
 //!
-//! The nodes of a loop wait for each other's end, so none ends by itself. The run ends a loop once every edge into it is closed and no message
-//! is left in it, or, after a stop, once its messages have gone round often enough: the first node of the loop takes no more messages, and its
-//! outputs are closed. Then the other nodes end one after the other, and so do the nodes downstream. What still comes back is counted as left.
+//! The nodes of a loop wait for each other's end, so none ends by itself. The run ends a loop once
+//! every edge into it is closed and no message is left in it, or, after a stop, once its messages
+//! have gone round often enough: the first node of the loop takes no more messages, and its outputs
+//! are closed. Then the other nodes end one after the other, and so do the nodes downstream. What
+//! still comes back is counted as left.
 //!
-//! Without its first node, a loop may contain others. After a stop, the first nodes of all of them end together. Otherwise each inner loop ends
-//! once it is empty, which may be before the loop around it ends.
+//! Without its first node, a loop may contain others. After a stop, the first nodes of all of them
+//! end together. Otherwise each inner loop ends once it is empty, which may be before the loop
+//! around it ends.
 
 use crate::edge::EdgeShared;
 use crate::exec::shared::{Change, RunShared};
@@ -71,7 +74,8 @@ struct Loop {
 }
 
 impl Nesting {
-    /// Finds the loops among edges, given as their two ends. The time is that of a search of a loop's edges for each level of loops.
+    /// Finds the loops among edges, given as their two ends. The time is that of a search of a
+    /// loop's edges for each level of loops.
     fn new(ends: &[(usize, usize)]) -> Self {
         let mut into: HashMap<usize, Vec<usize>> = HashMap::new();
         for (at, (_, to)) in ends.iter().enumerate() {
@@ -116,7 +120,8 @@ impl Nesting {
             self.innermost.extend(members.iter().map(|node| (*node, at)));
             let is_outside = |edge: &&usize| self.innermost.get(&ends[**edge].0) != Some(&at);
             let entries = members.iter().flat_map(|node| &into[node]).filter(is_outside);
-            // Where messages come in; a loop without such a node has no messages but those that its nodes make.
+            // Where messages come in; a loop without such a node has no messages but those that its
+            // nodes make.
             let first = entries.map(|edge| ends[*edge].1).min();
             self.loops.push(Loop {
                 parent,
@@ -201,7 +206,8 @@ impl Loops {
         self.nesting.loops.len()
     }
 
-    /// Reads which edges into each loop are open. Returns whether messages may come into every loop.
+    /// Reads which edges into each loop are open. Returns whether messages may come into every
+    /// loop.
     fn look_at_edges(&self, seen: &mut [SeenLoop]) -> bool {
         for LoopEdge { innermost, depth, counters } in &self.edges {
             let state = &mut seen[*innermost].state;
@@ -219,7 +225,8 @@ impl Loops {
             return false;
         }
         seen.iter_mut().for_each(|one| one.state = LoopState::default());
-        // Read before the edges and the calls: a worker that waits has nothing on its way from a call to an edge.
+        // Read before the edges and the calls: a worker that waits has nothing on its way from a
+        // call to an edge.
         for LoopMember { innermost, worker, .. } in &self.nodes {
             seen[*innermost].state.is_idle &= shared.at[*worker].node().is_none();
         }
@@ -249,8 +256,9 @@ impl Loops {
         true
     }
 
-    /// Ends the loops that are to end, with those within. Returns whether there was one. `has_workers`: nodes may move messages meanwhile.
-    /// `at_once`: no node has work, or none is waited for.
+    /// Ends the loops that are to end, with those within. Returns whether there was one.
+    /// `has_workers`: nodes may move messages meanwhile. `at_once`: no node has work, or none is
+    /// waited for.
     pub(crate) fn end(&self, seen: &mut [SeenLoop], shared: &RunShared, has_workers: bool, at_once: bool) -> bool {
         if !self.look(seen, shared) {
             return false;

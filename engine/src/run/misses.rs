@@ -66,7 +66,8 @@ impl WatchedPaths {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&WatchedPath, Misses)> {
         self.paths.iter().map(|path| {
             let counters = &self.judged[path.at];
-            // A sink counts a message before its miss, so the other order could read a miss without its message.
+            // A sink counts a message before its miss, so the other order could read a miss without
+            // its message.
             let missed = counters.missed.get();
             (path, Misses { judged: counters.all.get().max(missed), missed })
         })

@@ -1,4 +1,5 @@
-//! Events with the names of nodes, edges and paths, from the small values that workers and the watchdog note.
+//! Events with the names of nodes, edges and paths, from the small values that workers and the
+//! watchdog note.
 
 use crate::exec::worker_event::WorkerEvent;
 use crate::run::event::EventKind;

@@ -32,13 +32,15 @@ impl Drain {
         self.0
     }
 
-    /// Messages in flight may take this long to arrive; those that have not arrived by then count as left.
+    /// Messages in flight may take this long to arrive; those that have not arrived by then count
+    /// as left.
     pub fn within(time: Duration) -> Self {
         Drain(time)
     }
 }
 
-/// A running graph. Dropping it aborts the run, and waits for its threads as long as a stop may take.
+/// A running graph. Dropping it aborts the run, and waits for its threads as long as a stop may
+/// take.
 ///
 /// ```
 /// # use limen::message::Plain;
@@ -151,8 +153,8 @@ impl Running {
         Events(self.watcher.clone())
     }
 
-    /// Returns the spans of this run, for any thread to read; there are none unless it was planned with
-    /// [`Options::spans`](crate::Options::spans).
+    /// Returns the spans of this run, for any thread to read; there are none unless it was planned
+    /// with [`Options::spans`](crate::Options::spans).
     pub fn spans(&self) -> Spans {
         Spans(self.watcher.clone())
     }
@@ -165,23 +167,27 @@ impl Running {
 
     /// Returns the current counters of every node, and its statistics of the last window.
     ///
-    /// A window lasts a second, or the time between two queries if that is longer. If the last has ended, this waits up to 5 ms for the
-    /// workers; a worker that is in a call replies afterwards, for the next query.
+    /// A window lasts a second, or the time between two queries if that is longer. If the last has
+    /// ended, this waits up to 5 ms for the workers; a worker that is in a call replies afterwards,
+    /// for the next query.
     pub fn stats(&self) -> Vec<NodeStats> {
         self.watcher.look();
         self.watcher.node_stats(&self.watcher.windows())
     }
 
-    /// Returns the ages at the sinks in the last window, for every path from a source to a sink; before the first window only
-    /// the paths with a deadline. The counts of missed deadlines are exact. Waits as [`stats`](Running::stats) does.
+    /// Returns the ages at the sinks in the last window, for every path from a source to a sink;
+    /// before the first window only the paths with a deadline. The counts of missed deadlines are
+    /// exact. Waits as [`stats`](Running::stats) does.
     pub fn path_stats(&self) -> Vec<PathStats> {
         self.watcher.look();
         self.watcher.path_stats(&self.watcher.windows())
     }
 
-    /// Returns everything recorded since the last call, in intervals of a second or longer. The first call starts the recording of
-    /// intervals, so make it right after the start, and call it often. Nothing is counted twice or omitted, except what workers have not
-    /// passed on: the report's histograms minus all intervals are the last one. Waits as [`stats`](Running::stats) does.
+    /// Returns everything recorded since the last call, in intervals of a second or longer. The
+    /// first call starts the recording of intervals, so make it right after the start, and call it
+    /// often. Nothing is counted twice or omitted, except what workers have not passed on: the
+    /// report's histograms minus all intervals are the last one. Waits as [`stats`](Running::stats)
+    /// does.
     pub fn intervals(&self) -> Vec<IntervalReport> {
         self.watcher.look();
         let name = |at: usize| self.plan.nodes()[at].name.clone();
@@ -235,8 +241,8 @@ impl Running {
     /// ```
     ///
     /// # Errors
-    /// [`RunError::NoSuch`] if there is no such node or setting; [`RunError::Refused`] if the value is out of range, or too many
-    /// settings are queued.
+    /// [`RunError::NoSuch`] if there is no such node or setting; [`RunError::Refused`] if the value
+    /// is out of range, or too many settings are queued.
     pub fn set(&self, node: &str, name: &str, value: f64) -> Result<(), RunError> {
         self.watcher.look();
         let nodes = self.plan.nodes();
@@ -263,7 +269,8 @@ impl Running {
         Ok(())
     }
 
-    /// Waits until the graph ends by itself or `time` has passed; returns whether it has ended. `Duration::MAX` waits without limit.
+    /// Waits until the graph ends by itself or `time` has passed; returns whether it has ended.
+    /// `Duration::MAX` waits without limit.
     pub fn wait_for(&mut self, time: Duration) -> bool {
         // An overflow means no limit.
         let end = Instant::now().checked_add(time);
@@ -305,7 +312,8 @@ impl Running {
         self.outcomes[worker] = Some(outcome);
     }
 
-    /// Waits until the graph ends by itself or, after a stop was requested, until the stop's deadline.
+    /// Waits until the graph ends by itself or, after a stop was requested, until the stop's
+    /// deadline.
     pub fn wait(mut self) -> Report {
         while !self.wait_for(Duration::from_secs(3600)) {}
         self.finish()
@@ -351,7 +359,8 @@ impl Running {
         threads.filter(|(_, outcome)| outcome.is_some()).for_each(|(thread, _)| _ = thread.join());
     }
 
-    /// Makes the report, once all workers have sent their results or were abandoned; `late` if messages in flight have not arrived.
+    /// Makes the report, once all workers have sent their results or were abandoned; `late` if
+    /// messages in flight have not arrived.
     pub(crate) fn into_report(mut self, late: bool) -> Report {
         self.finished = true;
         self.join_threads();

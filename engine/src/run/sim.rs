@@ -1,7 +1,9 @@
-//! A graph on one thread, in an order drawn from a seed, on a clock that advances only with the simulation.
+//! A graph on one thread, in an order drawn from a seed, on a clock that advances only with the
+//! simulation.
 //!
-//! Stages, edges and pools are the same as with threads. Any stage may be next, so every order that threads could produce at the
-//! boundaries of turns can be drawn, and the same seed draws the same order again: a failure found once can be reproduced.
+//! Stages, edges and pools are the same as with threads. Any stage may be next, so every order that
+//! threads could produce at the boundaries of turns can be drawn, and the same seed draws the same
+//! order again: a failure found once can be reproduced.
 //!
 //! ```
 //! # use limen::Message;
@@ -102,8 +104,8 @@ pub enum Step {
     Waited,
     /// Every node has ended.
     Ended,
-    /// No stage will ever have work, and not all have ended. If the program has handles, or a source waits for a descriptor, it is up
-    /// to the other end.
+    /// No stage will ever have work, and not all have ended. If the program has handles, or a
+    /// source waits for a descriptor, it is up to the other end.
     Stuck,
 }
 
@@ -138,11 +140,13 @@ impl std::fmt::Debug for Simulation {
 }
 
 impl Wired {
-    /// Builds every node on the calling thread, to be turned by [`Simulation::step`] or [`Simulation::run`]. Nodes are not
-    /// pinned, and nodes that would block a helper thread block the caller.
+    /// Builds every node on the calling thread, to be turned by [`Simulation::step`] or
+    /// [`Simulation::run`]. Nodes are not pinned, and nodes that would block a helper thread block
+    /// the caller.
     ///
     /// # Errors
-    /// [`RunError::Build`] names the first node that could not be built; [`RunError::Refused`] if an inlet or outlet was not taken.
+    /// [`RunError::Build`] names the first node that could not be built; [`RunError::Refused`] if
+    /// an inlet or outlet was not taken.
     pub fn simulate(self, seed: u64) -> Result<Simulation, RunError> {
         let clock = SimulatedClock::new(BEGIN);
         let (running, workers, poller) = self.build_here(&Clock::Simulated(clock.clone()))?;
@@ -173,14 +177,16 @@ impl Simulation {
         self.running.stopper().stop();
     }
 
-    /// Turns one stage, drawn from those that may have work; if there is none, advances the clock to the time at which one will have.
+    /// Turns one stage, drawn from those that may have work; if there is none, advances the clock
+    /// to the time at which one will have.
     pub fn step(&mut self) -> Step {
         self.look_outside();
         if self.takes_stop() {
             self.wake(u64::MAX);
         }
         if self.poller.look() {
-            // Which stage waits for the descriptor does not matter: a stage without work goes quiet again.
+            // Which stage waits for the descriptor does not matter: a stage without work goes quiet
+            // again.
             self.wake(u64::MAX);
         }
         let ready = self.stages.iter().filter(|stage| stage.state == StageState::Ready).count();
@@ -218,8 +224,8 @@ impl Simulation {
         Step::Turned
     }
 
-    /// Turns the stages of every worker in one pass, as its schedule says; if none has work, advances the clock to the time at which one
-    /// will have.
+    /// Turns the stages of every worker in one pass, as its schedule says; if none has work,
+    /// advances the clock to the time at which one will have.
     pub fn pass(&mut self) -> Step {
         self.poller.look();
         let (mut turned, mut all_ended, mut wake) = (false, true, u64::MAX);
@@ -257,7 +263,8 @@ impl Simulation {
         Some(self.running.counts[at].turns.get())
     }
 
-    /// Returns true once after a stop was requested: a stop rings the workers' bells, but here no worker sleeps on them.
+    /// Returns true once after a stop was requested: a stop rings the workers' bells, but here no
+    /// worker sleeps on them.
     fn takes_stop(&mut self) -> bool {
         let is_stopping = self.running.shared.is_stopping();
         is_stopping && !std::mem::replace(&mut self.is_stop_seen, is_stopping)
@@ -316,8 +323,8 @@ impl Simulation {
     /// Steps until every node has ended.
     ///
     /// # Errors
-    /// [`Stuck`], if the nodes wait for each other or 10 s for a descriptor, or have not ended after `steps` steps and as many again
-    /// after the sources were stopped.
+    /// [`Stuck`], if the nodes wait for each other or 10 s for a descriptor, or have not ended
+    /// after `steps` steps and as many again after the sources were stopped.
     pub fn run(self, steps: u64) -> Result<Report, Box<Stuck>> {
         self.run_by(steps, Simulation::step)
     }
@@ -346,7 +353,8 @@ impl Simulation {
         Err(self.stuck(false))
     }
 
-    /// Blocks until a descriptor that a node waits for is ready; returns false if there is none, or if it stays silent for too long.
+    /// Blocks until a descriptor that a node waits for is ready; returns false if there is none, or
+    /// if it stays silent for too long.
     fn waits_outside(&mut self) -> bool {
         // After a stop no node waits for descriptors.
         if !self.poller.has_descriptors() || self.running.shared.is_stopping() {

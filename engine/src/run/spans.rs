@@ -32,7 +32,8 @@ pub enum SpanKind {
         /// Index of the node in [`Plan::nodes`](crate::Plan::nodes).
         node: usize,
     },
-    /// What the ledger recorded of a node: of [`Term::Compute`], a call. The end is exact to the time that a message took to be passed on.
+    /// What the ledger recorded of a node: of [`Term::Compute`], a call. The end is exact to the
+    /// time that a message took to be passed on.
     Term {
         /// Index of the node in [`Plan::nodes`](crate::Plan::nodes).
         node: usize,
@@ -52,8 +53,9 @@ pub enum SpanKind {
 
 /// The spans of a run that was planned with [`Options::spans`](crate::Options::spans).
 ///
-/// Workers write into pages of a fixed number, which are handed over when they are full or 0.1 s old. While a worker has none, what it would
-/// write is only counted. What the ledger does not record is not written either: under load, one burst in sixteen is
+/// Workers write into pages of a fixed number, which are handed over when they are full or 0.1 s
+/// old. While a worker has none, what it would write is only counted. What the ledger does not
+/// record is not written either: under load, one burst in sixteen is
 /// ([`Telemetry`](crate::policy::Telemetry)).
 ///
 /// ```no_run
@@ -73,8 +75,8 @@ impl std::fmt::Debug for Spans {
 }
 
 impl Spans {
-    /// Reads the spans that have been handed over since the last call: those of each worker about in the order in which they ended. All
-    /// clones read from the same pages.
+    /// Reads the spans that have been handed over since the last call: those of each worker about
+    /// in the order in which they ended. All clones read from the same pages.
     pub fn read(&self, mut take: impl FnMut(TraceSpan)) {
         let shared = &self.0.shared;
         for (worker, pages) in shared.spans.iter().enumerate() {

@@ -38,7 +38,8 @@ impl Pace {
         self.last = now;
     }
 
-    /// Returns how long nothing has happened, if that is at least `most` and three times the usual interval.
+    /// Returns how long nothing has happened, if that is at least `most` and three times the usual
+    /// interval.
     pub(crate) fn pause(&self, now: u64, most: u64) -> Option<u64> {
         let usual = (self.last - self.first).checked_div(self.count).unwrap_or(0);
         Some(self.since(now)).filter(|pause| *pause >= most.max(3 * usual))
@@ -75,7 +76,8 @@ pub(crate) struct SeenJoin {
     taken: Pace,
     /// The messages sent to each input when the last set was taken.
     sent: Vec<u64>,
-    /// The edge of an input that gets no messages while others do, and for how long the join has had no set, if that is unusual; ns.
+    /// The edge of an input that gets no messages while others do, and for how long the join has
+    /// had no set, if that is unusual; ns.
     pub(crate) starves: Option<(usize, u64)>,
     /// The edge that was told of since the last set.
     told: Option<usize>,

@@ -1,8 +1,8 @@
 //! Explains the messages that took longest: which part of their way took the time, and why.
 //!
-//! Workers judge their own outliers (`exec::outlier`): parts of latencies that took long, each with its cause, and messages that took
-//! long on the whole. Here a message is explained by the part that overlaps most with the time it was on its way, among the nodes of its
-//! path.
+//! Workers judge their own outliers (`exec::outlier`): parts of latencies that took long, each with
+//! its cause, and messages that took long on the whole. Here a message is explained by the part
+//! that overlaps most with the time it was on its way, among the nodes of its path.
 
 use crate::exec::mailbox::Subject;
 use crate::exec::outlier::{Judged, KEPT, OutlierQueue, PARTS, PENDING, QUEUE, TailCause};
@@ -19,7 +19,8 @@ use std::time::Duration;
 
 /// A message is explained when it is this old, ns: by then the workers have told of their parts.
 const SETTLED_NS: u64 = 1_000_000_000;
-/// From this many messages, those beyond the 99.9th percentile are explained; before, the slowest ten.
+/// From this many messages, those beyond the 99.9th percentile are explained; before, the slowest
+/// ten.
 const MANY: u64 = 10_000;
 /// How often a wait is traced back to another.
 const DEPTH: usize = 4;
@@ -238,8 +239,8 @@ impl Tails {
         enough.map(report).collect()
     }
 
-    /// `longest` is the part that takes most of a usual message's time. It explains a message whose parts are not unusual, if it takes at
-    /// least half of its time: all messages are late then.
+    /// `longest` is the part that takes most of a usual message's time. It explains a message whose
+    /// parts are not unusual, if it takes at least half of its time: all messages are late then.
     fn report(
         &self,
         path: (usize, usize),
@@ -341,8 +342,9 @@ mod tests {
         Judged { subject: Subject::Node(node), term, value, end, usual: MS, cause, behind: None, cpu: 0 }
     }
 
-    /// The cause, node and `behind` of a message that took the time from 100 to 130 ms on its way through nodes 0, 1 and 3 of a graph in
-    /// which 3 joins the messages of 1 and 2, and 4 is elsewhere.
+    /// The cause, node and `behind` of a message that took the time from 100 to 130 ms on its way
+    /// through nodes 0, 1 and 3 of a graph in which 3 joins the messages of 1 and 2, and 4 is
+    /// elsewhere.
     fn explained(
         usual_ms: u64,
         parts: &[Judged],

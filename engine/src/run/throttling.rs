@@ -29,8 +29,9 @@ impl Throttling {
         Throttling { reader, first, reported, last, before, last_at: 0, reported_at: 0 }
     }
 
-    /// Reads anew, unless that was just now and `at_once` is not set. Calls `find` with the time of the reading before and everything that
-    /// has throttled CPUs since, and `limited` with that time and each CPU whose highest frequency is lower than at the start of the run.
+    /// Reads anew, unless that was just now and `at_once` is not set. Calls `find` with the time of
+    /// the reading before and everything that has throttled CPUs since, and `limited` with that
+    /// time and each CPU whose highest frequency is lower than at the start of the run.
     pub(crate) fn look(
         &mut self,
         now: u64,
@@ -48,7 +49,8 @@ impl Throttling {
         self.reader.limited(&self.first, &self.last).for_each(|cpu| limited(since, cpu));
     }
 
-    /// Calls `report` with everything that has throttled CPUs since the last report, at most once in a second.
+    /// Calls `report` with everything that has throttled CPUs since the last report, at most once
+    /// in a second.
     pub(crate) fn report(&mut self, now: u64, report: impl FnMut(CpuThrottle)) {
         let is_due = self.reported_at == 0 || now.saturating_sub(self.reported_at) >= REPORT_EVERY;
         if is_due && self.reported != self.last {

@@ -1,8 +1,9 @@
 //! Transfers histograms from the workers to readers, for statistics of the last second.
 //!
-//! Workers own their histograms. On request, a worker copies them in pieces, one each time it folds its log, into a buffer allocated
-//! at the start, and passes it through a queue of one; the reader subtracts the previous copy. Counts are those of the whole run, so
-//! nothing is counted twice or missed, however late the request.
+//! Workers own their histograms. On request, a worker copies them in pieces, one each time it folds
+//! its log, into a buffer allocated at the start, and passes it through a queue of one; the reader
+//! subtracts the previous copy. Counts are those of the whole run, so nothing is counted twice or
+//! missed, however late the request.
 
 use crate::exec::mailbox::Copied;
 use crate::exec::mailbox::Subject;
@@ -92,7 +93,8 @@ impl Windows {
         }
     }
 
-    /// Requests a copy from every worker that has none outstanding and whose last request is old enough. Returns whether any was requested.
+    /// Requests a copy from every worker that has none outstanding and whose last request is old
+    /// enough. Returns whether any was requested.
     fn ask(&mut self, shared: &RunShared, now: u64) -> bool {
         let mut asked = false;
         for (worker, (mailbox, before)) in shared.mailboxes.iter().zip(&mut self.workers).enumerate() {
@@ -132,12 +134,14 @@ fn window(recorded: Option<&Recorded>, within: Duration) -> StatisticsWindow {
 }
 
 impl Watcher {
-    /// Returns the latest windows; requests new ones if the last are older than a second, and waits for them.
+    /// Returns the latest windows; requests new ones if the last are older than a second, and waits
+    /// for them.
     pub(crate) fn windows(&self) -> BTreeMap<(Subject, Term), StatisticsWindow> {
         self.renew_windows().latest.clone()
     }
 
-    /// Takes the copies that have arrived; requests new ones if the last are older than a second, and waits for them.
+    /// Takes the copies that have arrived; requests new ones if the last are older than a second,
+    /// and waits for them.
     pub(super) fn renew_windows(&self) -> MutexGuard<'_, Windows> {
         let shared = &self.shared;
         let mut windows = lock(&self.windows);
@@ -153,8 +157,8 @@ impl Watcher {
         windows
     }
 
-    /// As [`windows`](Self::windows), for a worker, which never waits: new windows are there for the next call. `None` while another
-    /// thread reads.
+    /// As [`windows`](Self::windows), for a worker, which never waits: new windows are there for
+    /// the next call. `None` while another thread reads.
     pub(crate) fn windows_without_waiting(&self) -> Option<BTreeMap<(Subject, Term), StatisticsWindow>> {
         let now = self.shared.clock()?.now().0;
         let mut windows = try_lock(&self.windows)?;
@@ -170,7 +174,8 @@ impl Watcher {
         windows.workers.iter_mut().for_each(|before| before.at = at);
     }
 
-    /// Returns what was recorded since the last call, as far as the workers have passed it on; the first call covers the run so far.
+    /// Returns what was recorded since the last call, as far as the workers have passed it on; the
+    /// first call covers the run so far.
     pub(crate) fn intervals(&self) -> Vec<RecordedInterval> {
         lock(&self.windows).kept.get_or_insert_default();
         let mut windows = self.renew_windows();

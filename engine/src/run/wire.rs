@@ -338,9 +338,9 @@ impl Wired {
     /// ```
     ///
     /// # Errors
-    /// [`RunError::Build`] names the first node that could not be built; [`RunError::Refused`] if the system refuses
-    /// something that `strict` demands, or if an inlet or outlet was not taken; [`RunError::Thread`] if a thread cannot be started.
-    /// No node has run then.
+    /// [`RunError::Build`] names the first node that could not be built; [`RunError::Refused`] if
+    /// the system refuses something that `strict` demands, or if an inlet or outlet was not taken;
+    /// [`RunError::Thread`] if a thread cannot be started. No node has run then.
     pub fn start(self) -> Result<Running, RunError> {
         self.check_taken()?;
         let helpers: usize = self.plan.nodes().iter().map(|node| node.helpers).sum();

@@ -1,8 +1,9 @@
-//! Sound devices of Linux, through ALSA's library: frames are read and written without blocking, with the device's times and with
-//! descriptors to wait for, and without a thread.
+//! Sound devices of Linux, through ALSA's library: frames are read and written without blocking,
+//! with the device's times and with descriptors to wait for, and without a thread.
 //!
-//! The interface: <https://www.alsa-project.org/alsa-doc/alsa-lib/pcm.html>. Frames are interleaved `f32` from −1 to 1, whatever the
-//! device's own format is. Without the feature `link` libasound is not linked, and opening a device fails.
+//! The interface: <https://www.alsa-project.org/alsa-doc/alsa-lib/pcm.html>. Frames are interleaved
+//! `f32` from −1 to 1, whatever the device's own format is. Without the feature `link` libasound is
+//! not linked, and opening a device fails.
 //!
 //! ```no_run
 //! use limen_alsa::{PcmChannels, PcmDirection, Pcm, Wanted};
@@ -100,7 +101,8 @@ pub struct Wanted {
     pub period: usize,
     /// Frames of the device's buffer; the nearest number is taken.
     pub buffer: usize,
-    /// With how many frames that can be read or written the descriptors become ready, at most half of the buffer.
+    /// With how many frames that can be read or written the descriptors become ready, at most half
+    /// of the buffer.
     pub wake: usize,
 }
 

@@ -73,10 +73,12 @@ fn frames(count: Frames) -> usize {
 }
 
 impl Pcm {
-    /// Opens a device by its name in ALSA's configuration, without waiting for one that is in use. What the library has to say goes into
-    /// the error instead of to stderr, and so does what it says on this thread from then on.
+    /// Opens a device by its name in ALSA's configuration, without waiting for one that is in use.
+    /// What the library has to say goes into the error instead of to stderr, and so does what it
+    /// says on this thread from then on.
     ///
-    /// A name can make the library open files and start programs (`file:FILE=|command`), so it must not be of an unknown author.
+    /// A name can make the library open files and start programs (`file:FILE=|command`), so it must
+    /// not be of an unknown author.
     ///
     /// # Errors
     /// The system's error, with the library's words: there is no such device, or it is in use.
@@ -143,7 +145,8 @@ impl Pcm {
         Ok(refused)
     }
 
-    /// Sets the device up, and prepares it. Capture begins with [`Pcm::start`], playback when the buffer is full or with it.
+    /// Sets the device up, and prepares it. Capture begins with [`Pcm::start`], playback when the
+    /// buffer is full or with it.
     ///
     /// # Errors
     /// The system's error: the device lacks something.
@@ -195,7 +198,8 @@ impl Pcm {
         Ok((Setup { channels, rate, format, buffer, wake }, is_monotonic))
     }
 
-    /// Returns copies of the device's descriptors. When one is ready, [`Pcm::acknowledge`] says so to the device. A device may have none.
+    /// Returns copies of the device's descriptors. When one is ready, [`Pcm::acknowledge`] says so
+    /// to the device. A device may have none.
     ///
     /// # Errors
     /// The system's error.
@@ -205,8 +209,9 @@ impl Pcm {
         let filled = self.pcm.fill(&mut self.polled).map_err(failed)?;
         self.polled.truncate(filled);
         let copied = self.polled.iter().filter(|polled| polled.fd >= 0).map(|polled| {
-            // SAFETY: the device has just named it as one of its own, so it is open, and only the device closes it, which cannot
-            // happen during this call. It is borrowed for this call alone.
+            // SAFETY: the device has just named it as one of its own, so it is open, and only the
+            // device closes it, which cannot happen during this call. It is borrowed for this call
+            // alone.
             let fd = unsafe { BorrowedFd::borrow_raw(polled.fd) }.try_clone_to_owned()?;
             let events = Flags::from_bits_truncate(polled.events);
             Ok(Descriptor { fd, read: events.contains(Flags::IN), write: events.contains(Flags::OUT) })
@@ -214,8 +219,8 @@ impl Pcm {
         copied.collect()
     }
 
-    /// Lets the device see which of its descriptors are ready. Some devices share a timer or a queue of a server, which stays ready until
-    /// they have.
+    /// Lets the device see which of its descriptors are ready. Some devices share a timer or a
+    /// queue of a server, which stays ready until they have.
     pub fn acknowledge(&mut self) {
         // Refreshed, as a device may replace its descriptors.
         if self.polled.is_empty() || self.pcm.fill(&mut self.polled).is_err() {
@@ -272,7 +277,8 @@ impl Pcm {
         self.pcm.prepare().map_err(failed)
     }
 
-    /// Lets the device play what it has, and then stop. Returns whether it has; otherwise, to be called again.
+    /// Lets the device play what it has, and then stop. Returns whether it has; otherwise, to be
+    /// called again.
     ///
     /// # Errors
     /// The system's error.
@@ -287,7 +293,8 @@ impl Pcm {
     /// Reads frames and returns how many: fewer than requested if there are no more yet.
     ///
     /// # Errors
-    /// The system's error, if it comes before the first frame; `WouldBlock` if there is none yet, `BrokenPipe` after an overrun.
+    /// The system's error, if it comes before the first frame; `WouldBlock` if there is none yet,
+    /// `BrokenPipe` after an overrun.
     pub fn read(&mut self, into: &mut [f32]) -> io::Result<usize> {
         let Some(Setup { channels, format, buffer, .. }) = self.setup else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -317,7 +324,8 @@ impl Pcm {
     /// Writes frames and returns how many: fewer than given if there is no more room yet.
     ///
     /// # Errors
-    /// The system's error, if it comes before the first frame; `WouldBlock` if there is no room, `BrokenPipe` after an underrun.
+    /// The system's error, if it comes before the first frame; `WouldBlock` if there is no room,
+    /// `BrokenPipe` after an underrun.
     pub fn write(&mut self, samples: &[f32]) -> io::Result<usize> {
         let Some(Setup { channels, format, buffer, .. }) = self.setup else {
             return Err(io::ErrorKind::InvalidInput.into());

@@ -25,7 +25,8 @@ pub(crate) fn decode(format: PcmFormat, bytes: &[u8], into: &mut [f32]) {
     }
 }
 
-/// Converts floats to a device's samples. Those beyond −1 to 1 become the nearest sample that the device has, and NaN silence.
+/// Converts floats to a device's samples. Those beyond −1 to 1 become the nearest sample that the
+/// device has, and NaN silence.
 pub(crate) fn encode(format: PcmFormat, samples: &[f32], into: &mut [u8]) {
     if format == PcmFormat::S16 {
         for (from, to) in samples.iter().zip(into.as_chunks_mut().0) {

@@ -1,5 +1,5 @@
-//! What `decode` reads and `encode` writes: packets at fixed offsets, JSON, CBOR, rows of text, sentences of NMEA 0183, with a checksum
-//! behind them or without.
+//! What `decode` reads and `encode` writes: packets at fixed offsets, JSON, CBOR, rows of text,
+//! sentences of NMEA 0183, with a checksum behind them or without.
 
 pub(crate) mod crc;
 pub(crate) mod message_format;

@@ -1,6 +1,8 @@
-//! The stock nodes of `limen` for messages of bytes: packets at fixed offsets, JSON, CBOR, rows of text, sentences of NMEA 0183, checksums.
+//! The stock nodes of `limen` for messages of bytes: packets at fixed offsets, JSON, CBOR, rows of
+//! text, sentences of NMEA 0183, checksums.
 //!
-//! Each file of [`transform`] defines one kind. [`register`] adds them to a registry under the names that graph files use.
+//! Each file of [`transform`] defines one kind. [`register`] adds them to a registry under the
+//! names that graph files use.
 //!
 //! No message can cause a panic. No node allocates per message once its buffers have grown.
 

@@ -1,5 +1,5 @@
-//! Messages of bytes with numbers in them: the fields, the numbers of a message, rows of text. `csv` reads tables with it, and
-//! `limen-codec` has the other formats.
+//! Messages of bytes with numbers in them: the fields, the numbers of a message, rows of text.
+//! `csv` reads tables with it, and `limen-codec` has the other formats.
 
 pub mod excerpt;
 pub mod field;

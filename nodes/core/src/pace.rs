@@ -53,11 +53,13 @@ impl Pace {
         self
     }
 
-    /// Begins the next message and returns its origin, or what to tell the engine if the message is not due yet.
-    /// `now` may be as old as the turn; `clock` reads the current time and is called only if `now` is too early.
+    /// Begins the next message and returns its origin, or what to tell the engine if the message is
+    /// not due yet. `now` may be as old as the turn; `clock` reads the current time and is called
+    /// only if `now` is too early.
     ///
     /// # Errors
-    /// What `next` returns instead of a message: [`Next::At`] with the time at which it is due, or [`Next::Done`].
+    /// What `next` returns instead of a message: [`Next::At`] with the time at which it is due, or
+    /// [`Next::Done`].
     #[inline]
     pub fn begin(&mut self, now: Time, clock: impl FnOnce() -> Time) -> Result<Time, Next> {
         self.begin_long(1, now, clock)
@@ -75,7 +77,8 @@ impl Pace {
         };
         let start = *self.start.get_or_insert(now);
         let due = self.due(start, period);
-        // After a skipped error the engine calls again at once, which may be before the requested time.
+        // After a skipped error the engine calls again at once, which may be before the requested
+        // time.
         if due > now && due > clock() {
             return Err(Next::At(due));
         }
@@ -83,7 +86,8 @@ impl Pace {
         Ok(due)
     }
 
-    /// Returns how many messages may be sent at once, without their own due times; none of a source with a rate.
+    /// Returns how many messages may be sent at once, without their own due times; none of a source
+    /// with a rate.
     pub(crate) fn at_once(&self) -> u64 {
         if self.period_ns.is_some() { 0 } else { self.max_count.saturating_sub(self.begun) }
     }
@@ -107,13 +111,15 @@ impl Pace {
         }
     }
 
-    /// Computed from the count instead of by adding periods, so that rounding errors do not accumulate.
+    /// Computed from the count instead of by adding periods, so that rounding errors do not
+    /// accumulate.
     fn due(&self, start: Time, period: f64) -> Time {
         start + (self.begun as f64 * period) as u64
     }
 }
 
-/// Returns a sample rate as a whole number of frames per second, as files and devices of sound store it.
+/// Returns a sample rate as a whole number of frames per second, as files and devices of sound
+/// store it.
 ///
 /// # Errors
 /// Why it cannot be one.
@@ -130,7 +136,8 @@ pub fn frames_per_second(Rate(rate): Rate) -> Result<u32, String> {
 pub struct RecordedPace(Option<f64>);
 
 impl RecordedPace {
-    /// Returns how many times as fast as recorded messages are sent, or `None` for as fast as the graph accepts them.
+    /// Returns how many times as fast as recorded messages are sent, or `None` for as fast as the
+    /// graph accepts them.
     pub fn factor(self) -> Option<f64> {
         self.0
     }
@@ -179,10 +186,12 @@ impl TryFrom<WrittenPace> for RecordedPace {
     }
 }
 
-/// Where recorded times go back by more than this, ns, the clock that gave them was set back. Less is disorder.
+/// Where recorded times go back by more than this, ns, the clock that gave them was set back. Less
+/// is disorder.
 pub const STEP_BACK: u64 = 1_000_000_000;
 
-/// When messages are due that have stamps of another time. A stamp that goes back is due with the one before.
+/// When messages are due that have stamps of another time. A stamp that goes back is due with the
+/// one before.
 #[derive(Debug)]
 pub struct Timeline {
     pace: RecordedPace,
@@ -201,13 +210,15 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Creates the times of a recording. A silence longer than `max_gap`, in ns, is shortened to it.
+    /// Creates the times of a recording. A silence longer than `max_gap`, in ns, is shortened to
+    /// it.
     pub fn new(pace: RecordedPace, max_gap: u64) -> Self {
         Timeline { pace, max_gap, start: None, latest: None, distance: 0, elapsed: 0, gaps: 0, step: None }
     }
 
-    /// Returns the origin of a message with a stamp in ns, or when it is due if that is later. `now` may be as old as the turn; `clock`
-    /// reads the current time and is called only if `now` is too early.
+    /// Returns the origin of a message with a stamp in ns, or when it is due if that is later.
+    /// `now` may be as old as the turn; `clock` reads the current time and is called only if `now`
+    /// is too early.
     pub fn begin(&mut self, stamp: u64, now: Time, clock: impl FnOnce() -> Time) -> Result<Time, Next> {
         let start = *self.start.get_or_insert(now);
         let latest = self.latest.unwrap_or(stamp);
@@ -231,7 +242,8 @@ impl Timeline {
         Ok(origin)
     }
 
-    /// Begins another pass, `gap` ns after the latest message, or as long as that came after the one before it.
+    /// Begins another pass, `gap` ns after the latest message, or as long as that came after the
+    /// one before it.
     pub fn rewind(&mut self, gap: Option<u64>) {
         self.elapsed = self.elapsed.saturating_add(gap.unwrap_or(self.distance));
         (self.latest, self.distance) = (None, 0);

@@ -8,9 +8,11 @@ use limen::message::DType;
 use limen::node::NodeError;
 use scene::SplitMix64;
 
-/// A diagonal sawtooth that moves by seven levels per frame, with a different slope for each channel.
+/// A diagonal sawtooth that moves by seven levels per frame, with a different slope for each
+/// channel.
 ///
-/// Frames differ by a constant (modulo 256): the first is drawn once, the others add a constant to it.
+/// Frames differ by a constant (modulo 256): the first is drawn once, the others add a constant to
+/// it.
 #[derive(Debug)]
 pub(crate) struct Ramp(Vec<u8>);
 
@@ -30,9 +32,11 @@ impl Ramp {
     }
 }
 
-/// Fills a tensor with numbers that depend only on seed and frame: floats in [0, 1), integers over their whole range.
+/// Fills a tensor with numbers that depend only on seed and frame: floats in [0, 1), integers over
+/// their whole range.
 pub(crate) fn noise(seed: u64, frame: u64, tensor: &mut TensorMut) -> Result<(), NodeError> {
-    // The seed is mixed before it is combined with the frame, so that adjacent seeds do not share frames.
+    // The seed is mixed before it is combined with the frame, so that adjacent seeds do not share
+    // frames.
     let mut random = SplitMix64(SplitMix64(seed).next() ^ frame);
     // As many random bits as the type's mantissa holds, so that no number rounds up to 1.
     let mut unit = |bits: u32| (random.next() >> (64 - bits)) as f64 / (1u64 << bits) as f64;

@@ -1,4 +1,5 @@
-//! Sinks: nodes that consume messages. `console`, `csv`, `jsonl` and `null` take any number of inputs, under any names.
+//! Sinks: nodes that consume messages. `console`, `csv`, `jsonl` and `null` take any number of
+//! inputs, under any names.
 
 pub mod console;
 pub mod csv;

@@ -1,8 +1,8 @@
 //! Sources: nodes that create messages.
 //!
-//! A source with a `rate` is an open loop: message `n` is due `n` periods after the start, whatever happens downstream,
-//! and its origin is that due time. A source that falls behind sends at once and keeps the due time as origin, so that
-//! the delay shows in every latency measured from it.
+//! A source with a `rate` is an open loop: message `n` is due `n` periods after the start, whatever
+//! happens downstream, and its origin is that due time. A source that falls behind sends at once
+//! and keeps the due time as origin, so that the delay shows in every latency measured from it.
 
 pub mod csv;
 pub mod file;

@@ -1,7 +1,7 @@
 //! Shared code for byte streams: framing, waiting for file descriptors, and reconnecting.
 //!
-//! Nothing here buffers more bytes than the graph file allows: a length announced by a peer is checked against
-//! `max_bytes` before it is used.
+//! Nothing here buffers more bytes than the graph file allows: a length announced by a peer is
+//! checked against `max_bytes` before it is used.
 
 pub(crate) mod address;
 pub(crate) mod backoff;
@@ -29,7 +29,8 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnClose {
-    /// Reconnect, after 0.1 s at first and 5 s at most; a node that listens waits for the next connection.
+    /// Reconnect, after 0.1 s at first and 5 s at most; a node that listens waits for the next
+    /// connection.
     #[default]
     Reconnect,
     /// End the stream.
@@ -46,7 +47,8 @@ impl OnClose {
 /// Upper bound of `max_bytes`, which fits a length of 32 bits.
 const LARGEST_MESSAGE: u64 = 1 << 30;
 
-/// The size in bytes of the buffer in which messages of a stream are assembled, with room for the framing.
+/// The size in bytes of the buffer in which messages of a stream are assembled, with room for the
+/// framing.
 pub fn buffer(max: Bytes, framing: Framing) -> usize {
     framing.buffer(max.0 as usize).saturating_add(framing::MIN_BUFFER)
 }

@@ -1,5 +1,6 @@
-//! Helpers for tensors: shapes and costs while planning, views and copies of elements, several tensors as one, boxes as rows of a tensor,
-//! parts of a message, elements as text and as other numbers, formulas over elements.
+//! Helpers for tensors: shapes and costs while planning, views and copies of elements, several
+//! tensors as one, boxes as rows of a tensor, parts of a message, elements as text and as other
+//! numbers, formulas over elements.
 
 pub mod boxes;
 pub(crate) mod constant;

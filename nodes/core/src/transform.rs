@@ -1,4 +1,5 @@
-//! Transforms: nodes that convert messages. Unless a kind says otherwise, its input is `in` and its output is `out`.
+//! Transforms: nodes that convert messages. Unless a kind says otherwise, its input is `in` and its
+//! output is `out`.
 
 pub mod argmax;
 pub mod cast;

@@ -1,21 +1,25 @@
 //! Reads and writes the headers of NumPy's `.npy` files, as
-//! [numpy.lib.format](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html) defines them.
+//! [numpy.lib.format](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html)
+//! defines them.
 //!
-//! A header is a Python dictionary with three keys. A grammar for all of Python's literals, which the crate npyz uses, recurses on
-//! hostile headers and takes eighteen crates; this reader accepts the three keys and what NumPy writes for them.
+//! A header is a Python dictionary with three keys. A grammar for all of Python's literals, which
+//! the crate npyz uses, recurses on hostile headers and takes eighteen crates; this reader accepts
+//! the three keys and what NumPy writes for them.
 
 use std::fmt;
 use std::io::Read;
 
-/// The longest header that is read, in bytes. That of an array of numbers needs a tenth of it; the rest is padding.
+/// The longest header that is read, in bytes. That of an array of numbers needs a tenth of it; the
+/// rest is padding.
 pub const MAX_HEADER: usize = 4 << 10;
 
-/// Bytes of a header that [`header`] returns, if it has up to seven dims: a multiple of 64 as in NumPy.
+/// Bytes of a header that [`header`] returns, if it has up to seven dims: a multiple of 64 as in
+/// NumPy.
 pub const HEADER: usize = 256;
 
-/// Returns the header of an array with elements of a type, such as `<f4`. Its length is [`HEADER`] for up to seven dims, whatever
-/// their lengths, so that it can be overwritten when the array has grown; a longer one takes more multiples of 64 bytes. NumPy has at
-/// most 64 dims.
+/// Returns the header of an array with elements of a type, such as `<f4`. Its length is [`HEADER`]
+/// for up to seven dims, whatever their lengths, so that it can be overwritten when the array has
+/// grown; a longer one takes more multiples of 64 bytes. NumPy has at most 64 dims.
 ///
 /// ```
 /// let bytes = limen_npy::header("<f4", [7, 480, 3]);
@@ -37,7 +41,8 @@ pub fn header(descriptor: &str, shape: impl IntoIterator<Item = u64>) -> Vec<u8>
     bytes
 }
 
-/// Returns the type of elements as NumPy writes it, from a name such as `f32`; `None` if NumPy has no such type.
+/// Returns the type of elements as NumPy writes it, from a name such as `f32`; `None` if NumPy has
+/// no such type.
 ///
 /// ```
 /// assert_eq!(limen_npy::descriptor("f32").as_deref(), Some("<f4"));
@@ -116,7 +121,8 @@ impl NpyElement {
         Some(NpyElement { kind, size, is_big_endian: order == '>', text: text.into() })
     }
 
-    /// Returns the name of the type, such as `f32`; a bool is a `u8`. `None` if it is not a number of at most 64 bits.
+    /// Returns the name of the type, such as `f32`; a bool is a `u8`. `None` if it is not a number
+    /// of at most 64 bits.
     ///
     /// ```
     /// let header = limen_npy::NpyHeader::read(&mut &limen_npy::header("<i2", [3])[..]).unwrap();
@@ -161,7 +167,8 @@ pub enum HeaderError {
     TooLong(usize),
     /// Its elements have fields.
     Fields,
-    /// Its header is not one that NumPy writes: what was expected or found, and at which byte after the length.
+    /// Its header is not one that NumPy writes: what was expected or found, and at which byte after
+    /// the length.
     Malformed(&'static str, usize),
 }
 
@@ -186,10 +193,12 @@ impl fmt::Display for HeaderError {
 impl std::error::Error for HeaderError {}
 
 impl NpyHeader {
-    /// Reads a header, and nothing after it: at most [`MAX_HEADER`] bytes and the twelve before them.
+    /// Reads a header, and nothing after it: at most [`MAX_HEADER`] bytes and the twelve before
+    /// them.
     ///
     /// # Errors
-    /// If it is not a header, is truncated, or describes more than an array of one type. An error of the reader counts as the end.
+    /// If it is not a header, is truncated, or describes more than an array of one type. An error
+    /// of the reader counts as the end.
     ///
     /// ```
     /// let text = b"{'descr': '<f4', 'fortran_order': False, 'shape': (10, 3), }";

@@ -23,7 +23,8 @@ pub(crate) struct Area {
 }
 
 impl Area {
-    /// Returns how many bytes the buffers need to scale images of a shape to another: height, width, channels.
+    /// Returns how many bytes the buffers need to scale images of a shape to another: height,
+    /// width, channels.
     pub(crate) fn bytes(from: [usize; 3], to: [usize; 3]) -> usize {
         // An output pixel covers at most two pixels of each axis in part.
         let shares =
@@ -40,10 +41,11 @@ impl Area {
             + size_of_val(&self.sum[..])
     }
 
-    /// Scales an image of `C` channels to a size that is not larger; sizes are height and width, and the buffers have exactly their
-    /// lengths.
+    /// Scales an image of `C` channels to a size that is not larger; sizes are height and width,
+    /// and the buffers have exactly their lengths.
     pub(crate) fn scale<const C: usize>(&mut self, from: [usize; 2], pixels: &[u8], to: [usize; 2], into: &mut [u8]) {
-        // If an output pixel covers only whole pixels, they are added and the sum is divided once, which rounds once.
+        // If an output pixel covers only whole pixels, they are added and the sum is divided once,
+        // which rounds once.
         let whole = from[0].is_multiple_of(to[0]) && from[1].is_multiple_of(to[1]);
         let pixels_in_one = if whole { (from[0] / to[0]) * (from[1] / to[1]) } else { 1 };
         let factor = 1.0 / pixels_in_one as f32;

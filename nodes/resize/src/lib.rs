@@ -1,9 +1,11 @@
 //! Scales images of 8-bit samples in 1 to 4 channels, and cuts parts out of them.
 //!
-//! With the filters of Pillow (`fast_image_resize`) or the numbers of OpenCV ([`Filter::Linear`], [`Filter::Area`], [`cut`]).
+//! With the filters of Pillow (`fast_image_resize`) or the numbers of OpenCV ([`Filter::Linear`],
+//! [`Filter::Area`], [`cut`]).
 //!
-//! `fast_image_resize` is generic, so all of its code that limen uses is compiled here: for 1, 3 and 4 channels, every precision and SIMD
-//! instruction set, which takes long. This crate does not depend on limen, so Cargo builds both in parallel.
+//! `fast_image_resize` is generic, so all of its code that limen uses is compiled here: for 1, 3
+//! and 4 channels, every precision and SIMD instruction set, which takes long. This crate does not
+//! depend on limen, so Cargo builds both in parallel.
 
 mod area;
 mod linear;
@@ -21,23 +23,26 @@ pub use warp::cut;
 /// An interpolation filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filter {
-    /// A triangle filter that widens with the scale: Pillow's `BILINEAR`. A level may differ by 1, more where alpha is low.
+    /// A triangle filter that widens with the scale: Pillow's `BILINEAR`. A level may differ by 1,
+    /// more where alpha is low.
     Bilinear,
-    /// The nearest pixel: Pillow's `NEAREST`, OpenCV's `INTER_NEAREST_EXACT`. Where two are equally near, it may be the other one.
+    /// The nearest pixel: Pillow's `NEAREST`, OpenCV's `INTER_NEAREST_EXACT`. Where two are equally
+    /// near, it may be the other one.
     Nearest,
-    /// A windowed sinc that widens with the scale: the filter of Pillow's `LANCZOS`. Levels at sharp edges differ by tens: the order of
-    /// the axes may be another.
+    /// A windowed sinc that widens with the scale: the filter of Pillow's `LANCZOS`. Levels at
+    /// sharp edges differ by tens: the order of the axes may be another.
     Lanczos3,
-    /// Between the two nearest pixels of each axis, also when shrinking: OpenCV's `INTER_LINEAR`. With 1, 3 or 4 channels every level is
-    /// the same.
+    /// Between the two nearest pixels of each axis, also when shrinking: OpenCV's `INTER_LINEAR`.
+    /// With 1, 3 or 4 channels every level is the same.
     Linear,
-    /// The mean of the covered area: OpenCV's `INTER_AREA`. With 1, 3 or 4 channels every level is the same.
+    /// The mean of the covered area: OpenCV's `INTER_AREA`. With 1, 3 or 4 channels every level is
+    /// the same.
     Area,
 }
 
 impl Filter {
-    /// Returns how many bytes a resizer keeps at most for images of a shape, or smaller ones, that are scaled to another: height, width,
-    /// channels.
+    /// Returns how many bytes a resizer keeps at most for images of a shape, or smaller ones, that
+    /// are scaled to another: height, width, channels.
     pub fn bytes(self, from: [usize; 3], to: [usize; 3]) -> usize {
         let product = |lengths: [usize; 3]| bytes(lengths).unwrap_or(usize::MAX);
         let [height, width, channels] = from;
@@ -104,11 +109,13 @@ impl Resizer {
         }
     }
 
-    /// Scales an image from one buffer into another; shapes are height, width, channels. With 2 or 4 channels the last one is alpha:
-    /// [`Filter::Bilinear`] and [`Filter::Lanczos3`] weight colours by it.
+    /// Scales an image from one buffer into another; shapes are height, width, channels. With 2 or
+    /// 4 channels the last one is alpha: [`Filter::Bilinear`] and [`Filter::Lanczos3`] weight
+    /// colours by it.
     ///
     /// # Errors
-    /// A message, if a length is 0, the number of channels is not 1 to 4 or differs, or a buffer is too small for its shape.
+    /// A message, if a length is 0, the number of channels is not 1 to 4 or differs, or a buffer is
+    /// too small for its shape.
     ///
     /// ```
     /// use limen_resize::{Filter, Resizer};
@@ -147,7 +154,8 @@ impl Resizer {
         }
     }
 
-    /// Returns how many bytes its buffers hold: never more than [`Filter::bytes`], but for the alignment of one buffer.
+    /// Returns how many bytes its buffers hold: never more than [`Filter::bytes`], but for the
+    /// alignment of one buffer.
     pub fn kept(&self) -> usize {
         let own = self.weighted.len() + self.grey.len() + self.out.len();
         let others = self.nearest.kept() + self.linear.kept() + self.area.kept();
@@ -182,8 +190,8 @@ impl Resizer {
         }
     }
 
-    /// Grey with alpha, as three equal colours with alpha: a fourth type of pixels would take a third longer to
-    /// compile.
+    /// Grey with alpha, as three equal colours with alpha: a fourth type of pixels would take a
+    /// third longer to compile.
     fn scale_grey_alpha(
         &mut self,
         options: &ResizeOptions,
@@ -207,8 +215,8 @@ impl Resizer {
         result
     }
 
-    /// Four channels, with colours weighted by alpha. The library does the same with `use_alpha`, but then all its passes are compiled
-    /// for a second type of source.
+    /// Four channels, with colours weighted by alpha. The library does the same with `use_alpha`,
+    /// but then all its passes are compiled for a second type of source.
     fn scale_weighted(
         &mut self,
         options: &ResizeOptions,

@@ -1,5 +1,5 @@
-//! Interpolation between two pixels of each axis, with the numbers of OpenCV: weights of 11 bits, and sums that are shifted where OpenCV
-//! shifts them.
+//! Interpolation between two pixels of each axis, with the numbers of OpenCV: weights of 11 bits,
+//! and sums that are shifted where OpenCV shifts them.
 
 /// The weight of a whole pixel.
 const WHOLE: f32 = 2048.0;
@@ -14,7 +14,8 @@ pub(crate) enum Spacing {
 }
 
 impl Spacing {
-    /// Returns the source pixel before an output pixel, -1 before the first one, and how far the output pixel is behind it, from 0 to 1.
+    /// Returns the source pixel before an output pixel, -1 before the first one, and how far the
+    /// output pixel is behind it, from 0 to 1.
     fn place(self, at: usize, from: usize, to: usize) -> (isize, f32) {
         let enlargement = to as f64 / from as f64;
         let scale = 1.0 / enlargement;
@@ -53,7 +54,8 @@ impl Pair {
         Pair::new((before.max(0), if inside { behind } else { 0.0 }), from)
     }
 
-    /// A pair of rows. Beyond the first and the last one both are the nearest. That is the same, apart from how the result is rounded.
+    /// A pair of rows. Beyond the first and the last one both are the nearest. That is the same,
+    /// apart from how the result is rounded.
     fn of_rows(at: usize, from: usize, to: usize, spacing: Spacing) -> Self {
         Pair::new(spacing.place(at, from, to), from)
     }
@@ -79,7 +81,8 @@ impl Linear {
         size_of_val(&self.columns[..]) + self.rows.iter().map(|row| size_of_val(&row[..])).sum::<usize>()
     }
 
-    /// Scales an image of `C` channels; sizes are height and width, and the buffers have exactly their lengths.
+    /// Scales an image of `C` channels; sizes are height and width, and the buffers have exactly
+    /// their lengths.
     pub(crate) fn scale<const C: usize>(
         &mut self,
         spacing: Spacing,

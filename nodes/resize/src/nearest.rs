@@ -17,8 +17,9 @@ impl Nearest {
         size_of_val(&self.columns[..])
     }
 
-    /// Scales an image of `C` channels by taking for each pixel the one on which its centre falls; on the border of two, the later one.
-    /// Shapes are height, width and `C`, and the buffers have exactly their lengths.
+    /// Scales an image of `C` channels by taking for each pixel the one on which its centre falls;
+    /// on the border of two, the later one. Shapes are height, width and `C`, and the buffers have
+    /// exactly their lengths.
     pub(crate) fn scale<const C: usize>(&mut self, from: [usize; 3], pixels: &[u8], to: [usize; 3], into: &mut [u8]) {
         self.columns.clear();
         self.columns.extend(nearest(from[1], to[1]));
@@ -30,7 +31,8 @@ impl Nearest {
     }
 }
 
-/// The nearest position in the source for each one: the whole part of (at + 1/2) * from / to, exactly, by addition.
+/// The nearest position in the source for each one: the whole part of (at + 1/2) * from / to,
+/// exactly, by addition.
 fn nearest(from: usize, to: usize) -> impl Iterator<Item = usize> {
     // In parts of 1 / (2 * to); lengths fit in 32 bits.
     let (from, one) = (from as u64, 2 * to as u64);

@@ -3,16 +3,20 @@
 /// Pixels of each axis that a pixel of the output is computed from.
 const TAPS: usize = 4;
 
-/// Fills an image with the part of another between four corners, x and y from the centre of the first pixel: those that become its
-/// corners at the top left, top right, bottom right and bottom left. Shapes are height, width, channels; corners may be anywhere.
+/// Fills an image with the part of another between four corners, x and y from the centre of the
+/// first pixel: those that become its corners at the top left, top right, bottom right and bottom
+/// left. Shapes are height, width, channels; corners may be anywhere.
 ///
-/// Levels between pixels are those of OpenCV's `INTER_CUBIC`, beyond the image those of the nearest pixel (`BORDER_REPLICATE`). Most
-/// are the same as in OpenCV 5 on x86, the others off by one. OpenCV 4 and other processors round places to 32nds of a pixel.
+/// Levels between pixels are those of OpenCV's `INTER_CUBIC`, beyond the image those of the nearest
+/// pixel (`BORDER_REPLICATE`). Most are the same as in OpenCV 5 on x86, the others off by one.
+/// OpenCV 4 and other processors round places to 32nds of a pixel.
 ///
-/// With `turned`, the image is then turned to the left by 90°, so that it has the shape width, height, channels.
+/// With `turned`, the image is then turned to the left by 90°, so that it has the shape width,
+/// height, channels.
 ///
 /// # Errors
-/// A message, if a length is 0, the number of channels is not 1 to 4 or differs, or a buffer is too small for its shape.
+/// A message, if a length is 0, the number of channels is not 1 to 4 or differs, or a buffer is too
+/// small for its shape.
 ///
 /// ```
 /// // The middle of a row, backwards.
@@ -87,7 +91,8 @@ fn cubic(place: f32) -> [f32; TAPS] {
     [first, second, third, 1.0 - first - second - third]
 }
 
-/// How the pixels of a part lie in the image: the numerators of x and y, and their denominator, each of column, row and 1.
+/// How the pixels of a part lie in the image: the numerators of x and y, and their denominator,
+/// each of column, row and 1.
 #[derive(Debug)]
 struct WarpView([[f64; 3]; 3]);
 

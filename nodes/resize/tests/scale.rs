@@ -1,4 +1,5 @@
-//! Images are scaled with the numbers of OpenCV and Pillow. These tests are not in the crate, whose code would then be compiled twice.
+//! Images are scaled with the numbers of OpenCV and Pillow. These tests are not in the crate, whose
+//! code would then be compiled twice.
 
 use limen_resize::{Filter, Resizer, cut};
 
@@ -30,8 +31,8 @@ fn scaled(filter: Filter, from: [usize; 3], [h, w]: [usize; 2]) -> Vec<u8> {
     scaled(from, [h, w, from[2]])
 }
 
-/// The expected hashes are those of `cv2.resize` (OpenCV 5.0.0 and 4.10.0 give the same) with `INTER_LINEAR` and `INTER_AREA` for the
-/// same noise.
+/// The expected hashes are those of `cv2.resize` (OpenCV 5.0.0 and 4.10.0 give the same) with
+/// `INTER_LINEAR` and `INTER_AREA` for the same noise.
 #[test]
 fn every_level_is_that_of_opencv() {
     for (from, to, linear, area) in [
@@ -52,8 +53,9 @@ fn every_level_is_that_of_opencv() {
     }
 }
 
-/// The expected hashes are those of `cv2.getPerspectiveTransform` to `[0, 0], [w, 0], [w, h], [0, h]`, `cv2.warpPerspective` with
-/// `INTER_CUBIC` and `BORDER_REPLICATE` (OpenCV 5.0.0 on x86), and `numpy.rot90`, for the same noise.
+/// The expected hashes are those of `cv2.getPerspectiveTransform` to
+/// `[0, 0], [w, 0], [w, h], [0, h]`, `cv2.warpPerspective` with `INTER_CUBIC` and
+/// `BORDER_REPLICATE` (OpenCV 5.0.0 on x86), and `numpy.rot90`, for the same noise.
 #[test]
 fn every_level_between_four_corners_is_that_of_opencv() {
     for (channels, corners, to, turned, expected) in [
@@ -81,7 +83,8 @@ fn corners_anywhere_are_harmless() {
     }
 }
 
-/// The expected hashes are those of Pillow 13 with `NEAREST`, and of `cv2.resize` with `INTER_NEAREST_EXACT`.
+/// The expected hashes are those of Pillow 13 with `NEAREST`, and of `cv2.resize` with
+/// `INTER_NEAREST_EXACT`.
 #[test]
 fn every_nearest_pixel_is_that_of_pillow() {
     for (from, to, expected) in [

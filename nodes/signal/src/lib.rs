@@ -1,8 +1,10 @@
 //! The stock nodes of `limen` for samples of sound and sensors: filters, spectra, WAV files.
 //!
-//! Each file of [`source`], [`transform`] or [`sink`] defines one kind. [`register`] adds them to a registry under the names that graph files use.
+//! Each file of [`source`], [`transform`] or [`sink`] defines one kind. [`register`] adds them to a
+//! registry under the names that graph files use.
 //!
-//! No input from a file can cause a panic. No node allocates per message once its buffers have grown.
+//! No input from a file can cause a panic. No node allocates per message once its buffers have
+//! grown.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make their own files"))]

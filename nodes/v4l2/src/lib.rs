@@ -1,7 +1,9 @@
-//! Cameras of Linux, through Video4Linux2: their modes, and frames from buffers that the driver fills.
+//! Cameras of Linux, through Video4Linux2: their modes, and frames from buffers that the driver
+//! fills.
 //!
-//! The interface: <https://docs.kernel.org/userspace-api/media/v4l/v4l2.html>. Only single-planar capture into buffers that the driver
-//! allocates and this process maps (`MMAP`), the way that every camera driver supports.
+//! The interface: <https://docs.kernel.org/userspace-api/media/v4l/v4l2.html>. Only single-planar
+//! capture into buffers that the driver allocates and this process maps (`MMAP`), the way that
+//! every camera driver supports.
 //!
 //! ```no_run
 //! use limen_v4l2::{Camera, FourCc};
@@ -131,7 +133,8 @@ pub struct Frame<'a> {
     bytes: &'a [u8],
     fd: BorrowedFd<'a>,
     index: u32,
-    /// When it was taken, by `CLOCK_MONOTONIC` or by another clock; `None` if the driver does not say.
+    /// When it was taken, by `CLOCK_MONOTONIC` or by another clock; `None` if the driver does not
+    /// say.
     pub time: Option<Duration>,
     /// Whether the clock is `CLOCK_MONOTONIC`.
     pub is_monotonic: bool,
@@ -185,7 +188,8 @@ struct Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this length by `Mapping::new`, and slices of it borrow the camera that owns it.
+        // SAFETY: it was mapped with this length by `Mapping::new`, and slices of it borrow the
+        // camera that owns it.
         let _ = unsafe { munmap(self.start, self.length.get()) };
     }
 }
@@ -241,13 +245,15 @@ fn retry(mut call: impl FnMut() -> nix::Result<nix::libc::c_int>) -> io::Result<
 
 fn queue(fd: RawFd, index: u32) -> io::Result<()> {
     let mut buffer = KernelBuffer { index, kind: CAPTURE, memory: MEMORY_MMAP, ..zeroed!(KernelBuffer) };
-    // SAFETY: the structure has the kernel's layout (asserted in `kernel`) and lives during the call.
+    // SAFETY: the structure has the kernel's layout (asserted in `kernel`) and lives during the
+    // call.
     retry(|| unsafe { kernel::queue_buffer(fd, &mut buffer) })
 }
 
 impl Camera {
-    /// Takes an open device. With `O_NONBLOCK`, [`Camera::next_frame`] does not wait; to wait for frames among other things, give it a
-    /// duplicate of the descriptor and wait for the other until it is readable.
+    /// Takes an open device. With `O_NONBLOCK`, [`Camera::next_frame`] does not wait; to wait for
+    /// frames among other things, give it a duplicate of the descriptor and wait for the other
+    /// until it is readable.
     ///
     /// # Errors
     /// The system's; `InvalidInput` if it is no camera that streams.
@@ -359,11 +365,13 @@ impl Camera {
         FrameFormat::of(&format.pix)
     }
 
-    /// Sets a mode and begins to deliver frames into so many buffers. `interval` is the time from a frame to the next; without it, or if
-    /// the camera cannot choose, it stays what it is. Returns the mode and the number of buffers.
+    /// Sets a mode and begins to deliver frames into so many buffers. `interval` is the time from a
+    /// frame to the next; without it, or if the camera cannot choose, it stays what it is. Returns
+    /// the mode and the number of buffers.
     ///
     /// # Errors
-    /// The system's; `InvalidInput` if the driver sets another mode; `AlreadyExists` if it has been started.
+    /// The system's; `InvalidInput` if the driver sets another mode; `AlreadyExists` if it has been
+    /// started.
     pub fn start(
         &mut self,
         format: &FrameFormat,
@@ -423,9 +431,10 @@ impl Camera {
     fn frame(&mut self, buffer: &KernelBuffer) -> io::Result<Frame<'_>> {
         let mapping = self.buffers.get(buffer.index as usize).ok_or(io::ErrorKind::InvalidData)?;
         let used = (buffer.bytes_used as usize).min(mapping.length.get());
-        // SAFETY: the mapping is readable for its whole length and lives as long as the camera, which the frame borrows. The driver
-        // writes into a buffer only while it is queued; this one is queued again when the frame is dropped, and the camera hands
-        // out no second frame while one lives.
+        // SAFETY: the mapping is readable for its whole length and lives as long as the camera,
+        // which the frame borrows. The driver writes into a buffer only while it is queued; this
+        // one is queued again when the frame is dropped, and the camera hands out no second frame
+        // while one lives.
         let bytes = unsafe { std::slice::from_raw_parts(mapping.start.as_ptr().cast::<u8>(), used) };
         let is_monotonic = buffer.flags & kernel::FLAG_TIMESTAMP_MASK == kernel::FLAG_TIMESTAMP_MONOTONIC;
         let seconds = u64::try_from(buffer.timestamp.tv_sec).unwrap_or(0);
@@ -452,15 +461,16 @@ impl Camera {
         }
     }
 
-    /// Returns the newest frame that is ready, and how many older ones were passed over; `None` if none is ready. The file must not
-    /// block.
+    /// Returns the newest frame that is ready, and how many older ones were passed over; `None` if
+    /// none is ready. The file must not block.
     ///
     /// # Errors
     /// As [`Camera::next_frame`].
     pub fn latest_frame(&mut self) -> io::Result<Option<(Frame<'_>, u32)>> {
         let Some(mut latest) = self.dequeue()? else { return Ok(None) };
         let mut passed = 0;
-        // The driver cannot fill more buffers than there are while these are taken, but it fills those that are given back.
+        // The driver cannot fill more buffers than there are while these are taken, but it fills
+        // those that are given back.
         while passed < self.buffers.len() as u32
             && let Some(newer) = self.dequeue()?
         {
@@ -475,14 +485,15 @@ impl Drop for Camera {
     fn drop(&mut self) {
         if !self.buffers.is_empty() {
             let (fd, kind) = (self.fd(), CAPTURE as nix::libc::c_int);
-            // SAFETY: the number lives during the call. If it fails, closing the file ends the stream.
+            // SAFETY: the number lives during the call. If it fails, closing the file ends the
+            // stream.
             let _ = retry(|| unsafe { kernel::stream_off(fd, &kind) });
         }
     }
 }
 
-/// The time of a frame as a fraction, to the thousandth of a hertz: a driver that is asked for a little less than the thirtieth of a second
-/// takes its next faster rate.
+/// The time of a frame as a fraction, to the thousandth of a hertz: a driver that is asked for a
+/// little less than the thirtieth of a second takes its next faster rate.
 fn fraction(interval: Duration) -> kernel::Fraction {
     let millihertz = (1e12 / interval.as_nanos().max(1) as f64).round();
     // The cast saturates.

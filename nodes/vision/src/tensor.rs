@@ -1,4 +1,5 @@
-//! Images and their parts, colours and filters, quads as rows of a tensor, pairs that cost the least, regions of a map.
+//! Images and their parts, colours and filters, quads as rows of a tensor, pairs that cost the
+//! least, regions of a map.
 
 pub(crate) mod assignment;
 pub(crate) mod colour;

@@ -1,4 +1,5 @@
-//! Helpers of the targets: a folder for the input file, and a graph that reads it. Not every target needs all of them.
+//! Helpers of the targets: a folder for the input file, and a graph that reads it. Not every target
+//! needs all of them.
 
 #![allow(dead_code, clippy::disallowed_methods, reason = "see above; tests make their own files")]
 

@@ -1,4 +1,5 @@
-//! Writes the valid files of `limen_tests::fuzz::files` as inputs of the coverage-guided targets: `limen-corpus FOLDER`.
+//! Writes the valid files of `limen_tests::fuzz::files` as inputs of the coverage-guided targets:
+//! `limen-corpus FOLDER`.
 
 use limen_tests::fuzz::files::{readers, weights};
 use std::path::Path;

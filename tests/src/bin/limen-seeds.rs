@@ -1,4 +1,5 @@
-//! Simulates random graphs, one for each seed: `limen-seeds FIRST COUNT`. Prints each violation, and exits with 1 if there is any.
+//! Simulates random graphs, one for each seed: `limen-seeds FIRST COUNT`. Prints each violation,
+//! and exits with 1 if there is any.
 
 fn main() {
     let mut args = std::env::args().skip(1).map(|arg| arg.parse::<u64>());

@@ -193,15 +193,16 @@ fn recorded(records: &[u8]) -> Vec<u8> {
     recording(&chunk("", records.len() as u64, crc(records), records))
 }
 
-/// A recording of a whole chunk and of bombs in zstd. Each byte makes one: the MiB that it unpacks to, whether it says so, and whether it
-/// has one record or as many as there is room for.
+/// A recording of a whole chunk and of bombs in zstd. Each byte makes one: the MiB that it unpacks
+/// to, whether it says so, and whether it has one record or as many as there is room for.
 fn bombs(recipe: &[u8]) -> Vec<u8> {
     const BLOCK: usize = 128 << 10;
     let whole = records(2);
     let mut chunks = chunk("", whole.len() as u64, crc(&whole), &whole);
     for byte in recipe.iter().take(12) {
         let blocks = usize::from(byte & 7) << 3;
-        // A window of 8 MiB; then blocks of one byte that is repeated. The opcode and the length of a record are zeros, or all ones.
+        // A window of 8 MiB; then blocks of one byte that is repeated. The opcode and the length of
+        // a record are zeros, or all ones.
         let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x68];
         for at in 1..=blocks {
             let head = (BLOCK as u32) << 3 | 1 << 1 | u32::from(at == blocks);
@@ -311,7 +312,8 @@ fn crc(content: &[u8]) -> u32 {
 /// A ZIP archive of one array `x`, uncompressed.
 fn npz(array: &[u8]) -> Vec<u8> {
     let (name, size) = (b"x.npy", (array.len() as u32).to_le_bytes());
-    // Version, flags, method, time, date; checksum and sizes; lengths of the name and of the extra field.
+    // Version, flags, method, time, date; checksum and sizes; lengths of the name and of the extra
+    // field.
     let about = [
         &[20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0][..],
         &crc(array).to_le_bytes(),
@@ -327,7 +329,8 @@ fn npz(array: &[u8]) -> Vec<u8> {
     [file, entry, end].concat()
 }
 
-/// The header of a PNG of 8 bits and this many channels, 1 or 3, and then its pixels, which are not compressed.
+/// The header of a PNG of 8 bits and this many channels, 1 or 3, and then its pixels, which are not
+/// compressed.
 fn png_parts(width: u8, height: u8, channels: u8) -> Vec<u8> {
     let header = [0, 0, 0, width, 0, 0, 0, height, 8, channels - 1, 0, 0, 0];
     let row: Vec<u8> = (0..=width * channels).map(|n| n * 9).collect();

@@ -93,8 +93,8 @@ pub fn made_up(rng: &mut fastrand::Rng) -> Vec<u8> {
 /// An operator: name, inputs, output, attributes.
 type Real = (&'static str, &'static str, char, &'static [(&'static str, char)]);
 
-/// Real operators with their inputs (`f` floats, `i` several integers, `s` one integer, `b` booleans, `w` a matrix), output, and
-/// attributes, in the same letters (`t` an equation).
+/// Real operators with their inputs (`f` floats, `i` several integers, `s` one integer, `b`
+/// booleans, `w` a matrix), output, and attributes, in the same letters (`t` an equation).
 const REAL: &[Real] = &[
     ("Add", "ff", 'f', &[]),
     ("ArgMax", "f", 'i', &[("axis", 's'), ("keepdims", 's')]),
@@ -186,8 +186,8 @@ fn loop_node(input: &str, turns: &str, output: &str) -> Vec<u8> {
     node("Loop", &[turns, "yes", input], output, "turns", &body)
 }
 
-/// Makes a model for the runtimes: real operators on inputs of the right type, with absurd numbers. Its input `x` is `f32[n,2]`, and
-/// usually so is its output `y`.
+/// Makes a model for the runtimes: real operators on inputs of the right type, with absurd numbers.
+/// Its input `x` is `f32[n,2]`, and usually so is its output `y`.
 pub fn plausible(rng: &mut fastrand::Rng) -> Vec<u8> {
     let (mut floats, mut several) =
         (vec!["x".to_string(), "w".into()], vec!["i0".to_string(), "i1".into(), "i2".into()]);

@@ -20,8 +20,8 @@ pub(crate) struct NumbersConfig {
     pub(crate) period_ns: Option<u64>,
     /// The number at which the source fails.
     pub(crate) fail_at: Option<u64>,
-    /// The origin of each number, in ns after the start of the run: the sensor's clock. The origin of numbers beyond the list is
-    /// the time when they are sent.
+    /// The origin of each number, in ns after the start of the run: the sensor's clock. The origin
+    /// of numbers beyond the list is the time when they are sent.
     #[serde(default)]
     pub(crate) origins: Vec<i64>,
     /// Whether it declares that its numbers may begin later than now.
@@ -29,7 +29,8 @@ pub(crate) struct NumbersConfig {
     pub(crate) ahead: bool,
     /// The deadline of each number, in ns after its origin.
     pub(crate) deadline_ns: Option<u64>,
-    /// Whether each number waits for a byte from a socket; when there is none, a few are written to the other end.
+    /// Whether each number waits for a byte from a socket; when there is none, a few are written to
+    /// the other end.
     #[serde(default)]
     pub(crate) descriptor: bool,
     /// Whether it declares a size without a bound, so that the plan is refused.

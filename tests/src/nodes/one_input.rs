@@ -144,8 +144,8 @@ impl Transform for Add {
     }
 }
 
-/// Passes numbers on, but swaps two that arrive within a microsecond: an injected bug that shows only in some orders of turns,
-/// for the simulation to find.
+/// Passes numbers on, but swaps two that arrive within a microsecond: an injected bug that shows
+/// only in some orders of turns, for the simulation to find.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub(crate) struct HastyConfig {}
 

@@ -78,7 +78,8 @@ impl Sink for Collect {
     }
 }
 
-/// Takes tensors of numbers, and reports the first number, length and source of each, and the highest latency.
+/// Takes tensors of numbers, and reports the first number, length and source of each, and the
+/// highest latency.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub(crate) struct TrailConfig {}
 

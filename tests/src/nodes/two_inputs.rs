@@ -49,7 +49,8 @@ impl Transform for Pair {
     }
 }
 
-/// Forwards its input `a`. It cannot be planned unless `a` and `b` are connected and the size of `a` is known.
+/// Forwards its input `a`. It cannot be planned unless `a` and `b` are connected and the size of
+/// `a` is known.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct SizedConfig {}
 

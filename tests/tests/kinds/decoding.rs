@@ -6,7 +6,8 @@ use std::fs;
 
 #[test]
 fn boxes_of_a_yolo_model_are_decoded_and_suppressed() {
-    // Four numbers and two classes of eight candidates: two overlap, one is of the other class, the rest have no score.
+    // Four numbers and two classes of eight candidates: two overlap, one is of the other class, the
+    // rest have no score.
     let rows = [
         [10.0, 11.0, 10.0, 50.0, 0.0, 0.0, 0.0, 0.0],
         [10.0, 10.0, 10.0, 50.0, 0.0, 0.0, 0.0, 0.0],

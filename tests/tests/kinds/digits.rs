@@ -1,9 +1,11 @@
-//! Numbers with more digits than `f32` has: every kind that moves, writes or reads them keeps each digit, or planning refuses the graph.
+//! Numbers with more digits than `f32` has: every kind that moves, writes or reads them keeps each
+//! digit, or planning refuses the graph.
 
 use super::{plan, run};
 use std::fs;
 
-/// Numbers that `f32` loses, and some that `f64` loses, each with a type that has all of its digits.
+/// Numbers that `f32` loses, and some that `f64` loses, each with a type that has all of its
+/// digits.
 const NUMBERS: [(&str, &str); 6] = [
     ("i64", "1700000001"),
     // 2^53 + 1

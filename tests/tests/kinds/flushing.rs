@@ -12,7 +12,8 @@ const CALL_NS: u64 = 50_000_000;
 #[derive(Debug, Deserialize, JsonSchema)]
 struct Config {}
 
-/// Passes messages on. The simulated clock advances while it is called, so the next message is always waiting.
+/// Passes messages on. The simulated clock advances while it is called, so the next message is
+/// always waiting.
 #[derive(Debug)]
 struct Slow(Clock);
 

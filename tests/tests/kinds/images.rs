@@ -20,7 +20,8 @@ fn text(folder: &Path) -> String {
     fs::read_to_string(folder.join("out.txt")).unwrap()
 }
 
-/// The expected numbers of this and the next two tests were computed with OpenCV 5.0.0 (`cv2.cvtColor`, `cv2.resize`) and NumPy.
+/// The expected numbers of this and the next two tests were computed with OpenCV 5.0.0
+/// (`cv2.cvtColor`, `cv2.resize`) and NumPy.
 #[test]
 fn a_part_of_an_image_in_other_colours() {
     let graph = "
@@ -163,7 +164,8 @@ fn boxes_beyond_the_most_are_counted() {
     assert_eq!(report.metric("c.left_out"), Some((all - sent) as f64));
 }
 
-/// A graph of `image_files` and one node, in a folder with a grey image of 2 × 1 pixels and an RGB image of 3 × 2.
+/// A graph of `image_files` and one node, in a folder with a grey image of 2 × 1 pixels and an RGB
+/// image of 3 × 2.
 fn files(keys: &str, node: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.png"), png([1, 2])).unwrap();

@@ -21,9 +21,10 @@ fn field(folder: &Path, name: &str) -> Vec<serde_json::Value> {
     text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()[name].take()).collect()
 }
 
-/// The map is that of the test in `decode_db`. Each expected row is a box, its score and its quad. They are those of OpenCV 5.0.0:
-/// `dilate` with ones of 2 × 2, `connectedComponents`, the mean of each label's pixels, `minAreaRect` of the pixels, its sides expanded
-/// by the formula, `boxPoints` in the order of PaddleOCR's `get_mini_boxes`, clipped to 39 and 23.
+/// The map is that of the test in `decode_db`. Each expected row is a box, its score and its quad.
+/// They are those of OpenCV 5.0.0: `dilate` with ones of 2 × 2, `connectedComponents`, the mean of
+/// each label's pixels, `minAreaRect` of the pixels, its sides expanded by the formula, `boxPoints`
+/// in the order of PaddleOCR's `get_mini_boxes`, clipped to 39 and 23.
 #[test]
 fn regions_at_any_angle_are_those_of_opencv() {
     let noise = |i: usize| ((i * i * 37 + i * 11 + 5) % 1000) as f32 / 1000.0;
@@ -76,8 +77,8 @@ fn regions_at_any_angle_are_those_of_opencv() {
     }
 }
 
-/// The expected levels are those of PaddleOCR's `get_rotate_crop_image` and `cv2.resize`, with OpenCV 5.0.0. The second quad is turned,
-/// the third has no pixel.
+/// The expected levels are those of PaddleOCR's `get_rotate_crop_image` and `cv2.resize`, with
+/// OpenCV 5.0.0. The second quad is turned, the third has no pixel.
 #[test]
 fn quads_become_parts() {
     let quads = [
@@ -140,7 +141,8 @@ fn quads_become_parts() {
     );
 }
 
-/// Three images, of which the second shows no text. The boxes are 3 × 4 pixels, which are the scores of 4 steps and 3 classes.
+/// Three images, of which the second shows no text. The boxes are 3 × 4 pixels, which are the
+/// scores of 4 steps and 3 classes.
 #[test]
 fn the_lines_of_an_image_are_gathered() {
     let (width, height) = (24, 12);

@@ -1,4 +1,5 @@
-//! Recordings that were not written for limen: times that jump, messages that do not fit, parts that cannot be read.
+//! Recordings that were not written for limen: times that jump, messages that do not fit, parts
+//! that cannot be read.
 
 use super::run;
 use limen::{Clock, EventKind, SimulatedClock, Time, Turned};
@@ -18,7 +19,8 @@ fn record(path: &Path, messages: &[(u64, u64, f64)]) {
     record_topics(path, &[("/p", "PointStamped")], &messages);
 }
 
-/// Writes messages of ROS 2 with their stamps, `(topic, log time, stamp, numbers)`; a topic has a name and a type of `geometry_msgs`.
+/// Writes messages of ROS 2 with their stamps, `(topic, log time, stamp, numbers)`; a topic has a
+/// name and a type of `geometry_msgs`.
 fn record_topics(path: &Path, topics: &[(&str, &str)], messages: &[(usize, u64, u64, Vec<f64>)]) {
     let mut writer = mcap::WriteOptions::new()
         .compression(None)
@@ -31,7 +33,8 @@ fn record_topics(path: &Path, topics: &[(&str, &str)], messages: &[(usize, u64, 
         channels.push(writer.add_channel(schema, name, "cdr", &BTreeMap::new()).unwrap());
     }
     for (topic, log_time, stamp, numbers) in messages {
-        // The header of CDR, a stamp, an empty frame, and numbers that are aligned behind that header.
+        // The header of CDR, a stamp, an empty frame, and numbers that are aligned behind that
+        // header.
         let mut data = vec![0, 1, 0, 0];
         data.extend(((stamp / 1_000_000_000) as i32).to_le_bytes());
         data.extend(((stamp % 1_000_000_000) as u32).to_le_bytes());
@@ -170,7 +173,8 @@ fn a_pose_that_is_scaled_or_mixed_with_numbers_is_not_interpolated() {
     }
 }
 
-/// A robot that turns by 6 degrees every 100 ms, past 180 degrees, where the numbers of its orientation change their sign.
+/// A robot that turns by 6 degrees every 100 ms, past 180 degrees, where the numbers of its
+/// orientation change their sign.
 #[test]
 fn a_pose_between_two_is_interpolated_on_the_sphere() {
     let folder = tempfile::tempdir().unwrap();
@@ -244,8 +248,8 @@ fn silences_are_shortened_and_a_clock_that_was_set_back_is_followed() {
 /// Promise (joins): A clock step within a recording costs a join by time no pair.
 #[test]
 fn pairs_are_made_on_both_sides_of_a_step_of_the_clock() {
-    // `/a` and `/b` at 10 Hz, 3 ms apart. By how many ms the log and the stamps of both are set back every 2 s, by how many `/b` is
-    // logged late, and how often a clock is set back.
+    // `/a` and `/b` at 10 Hz, 3 ms apart. By how many ms the log and the stamps of both are set
+    // back every 2 s, by how many `/b` is logged late, and how often a clock is set back.
     for (case, log_back, stamps_back, late, steps) in [
         ("the recorder's clock", 5_000, [5_000, 5_000], 0, 2),
         ("by little more than a second", 1_300, [1_300, 1_300], 0, 2),
@@ -315,7 +319,8 @@ fn pairs_are_made_on_both_sides_of_a_step_of_the_clock() {
     }
 }
 
-/// By the stamps in the messages, points that were logged together are apart; by the times of the log they are not.
+/// By the stamps in the messages, points that were logged together are apart; by the times of the
+/// log they are not.
 #[test]
 fn origins_are_stamps_or_times_of_the_log() {
     let folder = tempfile::tempdir().unwrap();

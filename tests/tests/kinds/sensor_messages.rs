@@ -61,7 +61,8 @@ fn replayed(folder: &Path, schema: &str, messages: &[Vec<u8>]) -> (Vec<serde_jso
     (values.collect(), report)
 }
 
-/// `sensor_msgs/Imu`: what has -1 as its first covariance is to be disregarded. `sensor_msgs/NavSatStatus`: -1 is no fix.
+/// `sensor_msgs/Imu`: what has -1 as its first covariance is to be disregarded.
+/// `sensor_msgs/NavSatStatus`: -1 is no fix.
 #[test]
 fn what_a_sensor_does_not_measure_is_nan() {
     let folder = tempfile::tempdir().unwrap();

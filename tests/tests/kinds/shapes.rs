@@ -6,8 +6,9 @@ use std::fs;
 /// Each output of a row of six numbers equals what NumPy makes of it, for every element type.
 #[test]
 fn elements_of_every_type_are_moved_as_by_numpy() {
-    // r = row.reshape(2, -1); then as JSON: r, r.T, r[:, ::-1], r[:, -1], r[1:, 0:3:2],
-    // np.pad(r, ((1, 0), (0, 1)), constant_values=7), np.concatenate([r, r[:, ::-1]], 1), np.stack([r, r[:, ::-1]], -1).
+    // r = row.reshape(2, -1); then as JSON: r, r.T, r[:, ::-1], r[:, -1], r[1:, 0:3:2], np.pad(r,
+    // ((1, 0), (0, 1)), constant_values=7), np.concatenate([r, r[:, ::-1]], 1),
+    // np.stack([r, r[:, ::-1]], -1).
     let expected = r#"
 {"seq":0,"r":[[0,1,2],[3,4,5]],"t":[[0,3],[1,4],[2,5]],"back":[[2,1,0],[5,4,3]],"i":[2,5],"s":[[3,5]],"p":[[7,7,7,7],[0,1,2,7],[3,4,5,7]],"c":[[0,1,2,2,1,0],[3,4,5,5,4,3]],"k":[[[0,2],[1,1],[2,0]],[[3,5],[4,4],[5,3]]]}
 {"seq":1,"r":[[10,20,30],[40,50,60]],"t":[[10,40],[20,50],[30,60]],"back":[[30,20,10],[60,50,40]],"i":[30,60],"s":[[40,60]],"p":[[7,7,7,7],[10,20,30,7],[40,50,60,7]],"c":[[10,20,30,30,20,10],[40,50,60,60,50,40]],"k":[[[10,30],[20,20],[30,10]],[[40,60],[50,50],[60,40]]]}"#;
@@ -163,7 +164,8 @@ fn shapes_that_do_not_fit_are_refused() {
     }
 }
 
-/// A node that is planned before the one it takes from knows nothing of its input: it accepts any tensor and has no buffers.
+/// A node that is planned before the one it takes from knows nothing of its input: it accepts any
+/// tensor and has no buffers.
 #[test]
 fn a_node_that_closes_a_cycle_fails_and_does_not_panic() {
     for node in [

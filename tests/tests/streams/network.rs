@@ -280,7 +280,8 @@ fn connections_beyond_the_limit_are_refused() {
     assert!(held.iter_mut().all(is_closed));
     drop(held);
     drop(second);
-    // Once a disconnect is noticed, there is room for another peer: its line comes back, while one that is refused is closed.
+    // Once a disconnect is noticed, there is room for another peer: its line comes back, while one
+    // that is refused is closed.
     let end = Instant::now() + PATIENCE.unwrap();
     let _third = loop {
         let mut third = connect(way_in);
@@ -475,7 +476,8 @@ fn short_lived_peers_are_counted_once() {
             nix::sys::socket::setsockopt(&peer, nix::sys::socket::sockopt::Linger, &at_once).unwrap();
         }
     }
-    // When a message of the last one has been received, all have been accepted or refused. One that is refused is closed.
+    // When a message of the last one has been received, all have been accepted or refused. One that
+    // is refused is closed.
     let connected = || {
         let mut last = connect(port);
         let _ = last.write_all(b"last\n");

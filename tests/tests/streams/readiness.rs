@@ -1,4 +1,5 @@
-//! Nodes that wait for a file descriptor: they do not block their worker, and the age of their messages includes the time in the kernel.
+//! Nodes that wait for a file descriptor: they do not block their worker, and the age of their
+//! messages includes the time in the kernel.
 
 use super::{Graph, checked, figures, stop};
 use limen::report::Outcome;
@@ -45,8 +46,8 @@ fn waits() -> i64 {
 /// Promise (descriptors): A source that waits for a descriptor does not delay the other nodes of
 /// its core.
 ///
-/// A source that waits for a descriptor runs on the worker of its core without blocking there: sources that block would do so in each of 200
-/// turns.
+/// A source that waits for a descriptor runs on the worker of its core without blocking there:
+/// sources that block would do so in each of 200 turns.
 #[test]
 fn a_silent_source_does_not_delay_its_neighbours() {
     let graph = Graph::new();
@@ -267,8 +268,9 @@ fn a_source_without_room_is_not_woken() {
 /// Promise (descriptors): A sink that waits to write does not delay the other nodes of its core;
 /// messages that time out are counted.
 ///
-/// A sink that waits for room to write does not block in its turn: its neighbours have their turns, although the simulated clock, and
-/// with it the sink's timeout, stands still. A peer that reads again receives everything; messages that time out are counted.
+/// A sink that waits for room to write does not block in its turn: its neighbours have their turns,
+/// although the simulated clock, and with it the sink's timeout, stands still. A peer that reads
+/// again receives everything; messages that time out are counted.
 #[test]
 fn a_sink_waiting_to_write_does_not_delay_its_neighbours() {
     let graph = Graph::new();
@@ -328,8 +330,9 @@ fn a_sink_waiting_to_write_does_not_delay_its_neighbours() {
 
 /// Promise (descriptors): A sink disconnects a peer that never reads.
 ///
-/// The peer neither reads nor disconnects, like a frozen process, while its kernel still answers. After 8 s the kernel reports the
-/// timeout; the node's own timeout never comes, because the simulated clock stands still.
+/// The peer neither reads nor disconnects, like a frozen process, while its kernel still answers.
+/// After 8 s the kernel reports the timeout; the node's own timeout never comes, because the
+/// simulated clock stands still.
 #[test]
 fn a_peer_that_never_reads_is_disconnected() {
     let graph = Graph::new();
@@ -408,7 +411,8 @@ fn age_begins_at_the_kernels_receive_time() {
              paths: [{{ from: a, to: z, deadline: {deadline}, on_miss: count }}]\n"
         )
     };
-    // The kernel begins to add timestamps shortly after the first socket has asked for them, and continues while there is one.
+    // The kernel begins to add timestamps shortly after the first socket has asked for them, and
+    // continues while there is one.
     let _asks = drive(&graph, &nodes(udp_port(), "1ms"));
     let end = Instant::now() + PATIENCE;
     loop {

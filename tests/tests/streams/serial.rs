@@ -9,7 +9,8 @@ use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One test at a time: the number of a closed pseudo-terminal is reused, while a node may still try to reopen the old one.
+/// One test at a time: the number of a closed pseudo-terminal is reused, while a node may still try
+/// to reopen the old one.
 fn alone() -> MutexGuard<'static, ()> {
     static LINES: Mutex<()> = Mutex::new(());
     LINES.lock().unwrap_or_else(PoisonError::into_inner)
@@ -110,7 +111,8 @@ fn a_device_that_returns_is_read_again() {
     let mut wired = graph.plan(nodes).unwrap().wire().unwrap();
     let mut outlet = wired.outlet::<Tensor>("z").unwrap();
     let running = wired.start().unwrap();
-    // Bytes sent before the device is reopened are lost, so the message is repeated until it is received.
+    // Bytes sent before the device is reopened are lost, so the message is repeated until it is
+    // received.
     let mut hears = |far: &mut File, text: &str| {
         let end = Instant::now() + limen_tests::PATIENCE;
         loop {

@@ -1,4 +1,5 @@
-//! The live server for Foxglove on the loopback interface: no viewer, well-behaved or hostile, changes the run.
+//! The live server for Foxglove on the loopback interface: no viewer, well-behaved or hostile,
+//! changes the run.
 
 use super::{Graph, end, figures, stop};
 use limen_tests::tcp_port;
@@ -171,7 +172,8 @@ fn no_page_but_those_allowed_reads_the_robots_data() {
     figures(&report, &[("v.connections", 4.0), ("v.refused", 3.0)]);
 }
 
-/// Bytes after which the server may close the connection, and must go on; whether they come before the connection is open.
+/// Bytes after which the server may close the connection, and must go on; whether they come before
+/// the connection is open.
 fn attacks(random: &mut fastrand::Rng) -> Vec<(bool, Vec<u8>)> {
     let request = [REQUEST.as_bytes(), b"\r\n"].concat();
     let before = [
@@ -186,7 +188,8 @@ fn attacks(random: &mut fastrand::Rng) -> Vec<(bool, Vec<u8>)> {
         [&request[..], &frame(1, b"{}")].concat(),
     ];
     let after = [
-        // Not masked; larger than any memory; larger than allowed; of an unknown kind; not text; not JSON; nested.
+        // Not masked; larger than any memory; larger than allowed; of an unknown kind; not text;
+        // not JSON; nested.
         b"\x81\x01a".to_vec(),
         b"\x81\xff\x7f\xff\xff\xff\xff\xff\xff\xff\0\0\0\0".to_vec(),
         frame(1, &vec![b' '; 300_000]),
@@ -323,7 +326,8 @@ fn a_viewer_that_sends_without_end_has_only_its_share() {
     assert_eq!((report.exit_code(), report.bugs.len()), (0, 0), "{:?}", report.bugs);
 }
 
-/// Clients that send nothing, a part of a request, or a whole one and nothing after it, take no places from those that ask.
+/// Clients that send nothing, a part of a request, or a whole one and nothing after it, take no
+/// places from those that ask.
 #[test]
 fn silent_viewers_keep_nobody_out() {
     let port = tcp_port();

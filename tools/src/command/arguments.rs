@@ -1,7 +1,9 @@
-//! The definition of the command line: options, and the texts of `--help`. Verbs are in [`super::Verb`].
+//! The definition of the command line: options, and the texts of `--help`. Verbs are in
+//! [`super::Verb`].
 //!
-//! `limen-run GRAPH` is short for `limen-run run GRAPH`. A first word that is neither a verb nor looks like a graph file is
-//! refused; only a folder with a graph in it is looked for on the disk, to name that graph. Every option can be set as an environment variable; the command line wins.
+//! `limen-run GRAPH` is short for `limen-run run GRAPH`. A first word that is neither a verb nor
+//! looks like a graph file is refused; only a folder with a graph in it is looked for on the disk,
+//! to name that graph. Every option can be set as an environment variable; the command line wins.
 
 use super::Verb;
 use super::option_values::{CpuList, ModelLimits, ServerAddress, Shadow, variable_name};
@@ -99,17 +101,20 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Overrides")]
     pub overlay: Vec<PathBuf>,
 
-    /// Repeat every n-th call of each model on another backend and report how far the outputs differ: ort, ort:10
+    /// Repeat every n-th call of each model on another backend and report how far the outputs
+    /// differ: ort, ort:10
     #[arg(long, env = "LIMEN_SHADOW", value_name = "BACKEND[:N]")]
     #[arg(hide_env = true, help_heading = "Overrides")]
     pub shadow: Option<Shadow>,
 
-    /// Set one value, such as nodes.camera.config.rate=30Hz, after all other overrides; may be repeated
+    /// Set one value, such as nodes.camera.config.rate=30Hz, after all other overrides; may be
+    /// repeated
     #[arg(long, env = "LIMEN_SET", value_name = "PATH=VALUE", value_delimiter = ';')]
     #[arg(hide_env = true, help_heading = "Overrides")]
     pub set: Vec<String>,
 
-    /// Let the graph read this environment variable as ${NAME}; LIMEN_* are always allowed; may be repeated
+    /// Let the graph read this environment variable as ${NAME}; LIMEN_* are always allowed; may be
+    /// repeated
     #[arg(long, env = "LIMEN_ENV", value_name = "NAME", value_parser = variable_name)]
     #[arg(hide_env = true, help_heading = "Overrides")]
     pub env: Vec<String>,
@@ -133,8 +138,8 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Length of the run")]
     pub warmup: Option<Span>,
 
-    /// Run in one thread on a clock that jumps to what is due next: as fast as possible; waits are as in a real run, computing takes no time.
-    /// For files and simulated data
+    /// Run in one thread on a clock that jumps to what is due next: as fast as possible; waits are
+    /// as in a real run, computing takes no time. For files and simulated data
     #[arg(long, env = "LIMEN_SIMULATED", value_parser = BoolishValueParser::new())]
     #[arg(conflicts_with_all = ["metrics", "monitor", "otlp", "trace", "interval"])]
     #[arg(hide_env = true, help_heading = "Execution")]
@@ -155,8 +160,8 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Execution")]
     pub allow_path: Vec<PathBuf>,
 
-    /// Path of ONNX Runtime's library, for `backend: ort`; default: LIMEN_ONNXRUNTIME, then ORT_DYLIB_PATH, then the system's search
-    /// path
+    /// Path of ONNX Runtime's library, for `backend: ort`; default: LIMEN_ONNXRUNTIME, then
+    /// ORT_DYLIB_PATH, then the system's search path
     #[arg(long, env = "LIMEN_ONNXRUNTIME", value_name = "FILE")]
     #[arg(hide_env = true, help_heading = "Execution")]
     pub onnxruntime: Option<PathBuf>,
@@ -166,13 +171,15 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Execution")]
     pub onnxruntime_plugin: Option<PathBuf>,
 
-    /// Let `backend: wgpu` and `provider: webgpu` use an adapter that computes on the CPU, for tests
+    /// Let `backend: wgpu` and `provider: webgpu` use an adapter that computes on the CPU, for
+    /// tests
     #[arg(long, env = "LIMEN_ALLOW_SOFTWARE", value_parser = BoolishValueParser::new())]
     #[arg(hide_env = true, help_heading = "Execution")]
     pub allow_software: bool,
 
-    /// GPU that `backend: wgpu`, `cuda`, and `ort` with `provider: cuda` or `tensorrt` use: its number in `limen-run
-    /// doctor`, or a part of its name; default: the fastest kind, for CUDA the first
+    /// GPU that `backend: wgpu`, `cuda`, and `ort` with `provider: cuda` or `tensorrt` use: its
+    /// number in `limen-run doctor`, or a part of its name; default: the fastest kind, for CUDA the
+    /// first
     #[arg(long, env = "LIMEN_GPU", value_name = "NUMBER|NAME")]
     #[arg(hide_env = true, help_heading = "Execution")]
     pub gpu: Option<String>,
@@ -182,13 +189,14 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Execution")]
     pub allow_kernels: bool,
 
-    /// Cache compiled models and the results of model trials in this folder, so that the next start skips both
+    /// Cache compiled models and the results of model trials in this folder, so that the next start
+    /// skips both
     #[arg(long, env = "LIMEN_CACHE", value_name = "DIR")]
     #[arg(hide_env = true, help_heading = "Execution")]
     pub cache: Option<PathBuf>,
 
-    /// Limits of a model and its trial: size=2GiB,memory=4GiB,cpu=30s,wall=1m, or some of them; none: try models in this process, without
-    /// limits
+    /// Limits of a model and its trial: size=2GiB,memory=4GiB,cpu=30s,wall=1m, or some of them;
+    /// none: try models in this process, without limits
     #[arg(long, env = "LIMEN_MODEL_LIMITS", value_name = "LIMITS")]
     #[arg(hide_env = true, help_heading = "Execution")]
     pub model_limits: Option<ModelLimits>,
@@ -198,17 +206,20 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Execution")]
     pub strict: bool,
 
-    /// Let the graph ask the kernel for real-time threads (`cores: { 1: { rt: { priority: 40 } } }`)
+    /// Let the graph ask the kernel for real-time threads
+    /// (`cores: { 1: { rt: { priority: 40 } } }`)
     #[arg(long, env = "LIMEN_ALLOW_RT", value_parser = BoolishValueParser::new())]
     #[arg(hide_env = true, help_heading = "Execution")]
     pub allow_rt: bool,
 
-    /// Let the graph, and --metrics, listen on addresses that other machines can reach (`listen: '0.0.0.0:9000'`)
+    /// Let the graph, and --metrics, listen on addresses that other machines can reach
+    /// (`listen: '0.0.0.0:9000'`)
     #[arg(long, env = "LIMEN_ALLOW_PUBLIC", value_parser = BoolishValueParser::new())]
     #[arg(hide_env = true, help_heading = "Execution")]
     pub allow_public: bool,
 
-    /// Bursts of messages whose latency is recorded: full, auto (1 burst in 16 under load), sampled (1 burst in 16), off
+    /// Bursts of messages whose latency is recorded: full, auto (1 burst in 16 under load), sampled
+    /// (1 burst in 16), off
     #[arg(long, env = "LIMEN_TELEMETRY", value_name = "HOW", value_parser = telemetry())]
     #[arg(hide_env = true, hide_possible_values = true, help_heading = "Execution")]
     pub telemetry: Option<Telemetry>,
@@ -218,7 +229,8 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Output")]
     pub histograms: Option<PathBuf>,
 
-    /// Write a page about the run, one HTML file that needs no network: the graph, latencies, losses, threads
+    /// Write a page about the run, one HTML file that needs no network: the graph, latencies,
+    /// losses, threads
     #[arg(long, env = "LIMEN_REPORT", value_name = "FILE")]
     #[arg(hide_env = true, help_heading = "Output")]
     pub report: Option<PathBuf>,
@@ -233,7 +245,8 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Output")]
     pub report_base: Option<PathBuf>,
 
-    /// Write a picture of the run in Graphviz format: busy nodes, messages, losses; with `plan`, `check` and `dot`, of the plan
+    /// Write a picture of the run in Graphviz format: busy nodes, messages, losses; with `plan`,
+    /// `check` and `dot`, of the plan
     #[arg(long = "dot", env = "LIMEN_DOT", value_name = "FILE")]
     #[arg(hide_env = true, help_heading = "Output")]
     pub dot_file: Option<PathBuf>,
@@ -248,18 +261,21 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Output")]
     pub mermaid: Option<PathBuf>,
 
-    /// Serve metrics to Prometheus while the graph runs, at http://ADDRESS/metrics; a port alone (9464; 0: any free port) is reachable
-    /// only from this machine, another address needs --allow-public
+    /// Serve metrics to Prometheus while the graph runs, at http://ADDRESS/metrics; a port alone
+    /// (9464; 0: any free port) is reachable only from this machine, another address needs
+    /// --allow-public
     #[arg(long, env = "LIMEN_METRICS", value_name = "[ADDRESS:]PORT")]
     #[arg(hide_env = true, help_heading = "Output")]
     pub metrics: Option<ServerAddress>,
 
-    /// Send metrics to an OpenTelemetry collector every ten seconds, by OTLP over HTTP (`http://127.0.0.1:4318`; cargo feature `otlp`)
+    /// Send metrics to an OpenTelemetry collector every ten seconds, by OTLP over HTTP
+    /// (`http://127.0.0.1:4318`; cargo feature `otlp`)
     #[arg(long, env = "LIMEN_OTLP", value_name = "URL")]
     #[arg(hide_env = true, help_heading = "Output")]
     pub otlp: Option<String>,
 
-    /// Length of an interval in the .hlog, at least 1s (the default); 0s for one interval over the whole run
+    /// Length of an interval in the .hlog, at least 1s (the default); 0s for one interval over the
+    /// whole run
     #[arg(long, env = "LIMEN_INTERVAL", value_name = "TIME")]
     #[arg(hide_env = true, help_heading = "Output")]
     pub interval: Option<Span>,
@@ -269,7 +285,8 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Output")]
     pub monitor: bool,
 
-    /// Exit with 3 if this condition is true at the end, such as 'p99(e2e) > 20ms'; see below; may be repeated
+    /// Exit with 3 if this condition is true at the end, such as 'p99(e2e) > 20ms'; see below; may
+    /// be repeated
     #[arg(long, env = "LIMEN_FAIL_ON", value_name = "EXPR", value_delimiter = ';')]
     #[arg(hide_env = true, help_heading = "Output")]
     pub fail_on: Vec<Gate>,
@@ -308,7 +325,8 @@ pub struct DryRun {
     #[arg(hide_env = true, help_heading = "Dry run")]
     pub plan: bool,
 
-    /// Print, instead of the plan, why each node is on its thread, and why edges and pools have their sizes
+    /// Print, instead of the plan, why each node is on its thread, and why edges and pools have
+    /// their sizes
     #[arg(long, env = "LIMEN_WHY", value_parser = BoolishValueParser::new())]
     #[arg(hide_env = true, help_heading = "Dry run")]
     pub why: bool,
@@ -327,8 +345,8 @@ impl Arguments {
     /// Parses a command line; its first word is the program's name.
     ///
     /// # Errors
-    /// What is wrong with it, or the text of `--help` and `--version`; [`clap::Error::exit_code`] tells them apart, and
-    /// [`clap::Error::exit`] prints it as `limen-run` does.
+    /// What is wrong with it, or the text of `--help` and `--version`; [`clap::Error::exit_code`]
+    /// tells them apart, and [`clap::Error::exit`] prints it as `limen-run` does.
     pub fn read(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
         let arguments = Arguments::try_parse_from(words)?;
         let graph = arguments.runs().and_then(|run| run.graph.as_deref());

@@ -1,5 +1,5 @@
-//! `limen-run explain`: the meaning of a problem's code; the summary and config of a kind of node; where a key, a value or a counter is
-//! defined.
+//! `limen-run explain`: the meaning of a problem's code; the summary and config of a kind of node;
+//! where a key, a value or a counter is defined.
 
 pub(crate) mod codes;
 mod words;
@@ -11,8 +11,8 @@ use limen::Registry;
 use limen::plan::{Kind, Role};
 use std::fmt::Write;
 
-/// Returns the text of `limen-run explain WHAT` for a code, a kind, or a key, value or counter that the pages and kinds name; `None` if
-/// `what` is none of them.
+/// Returns the text of `limen-run explain WHAT` for a code, a kind, or a key, value or counter that
+/// the pages and kinds name; `None` if `what` is none of them.
 ///
 /// ```
 /// let text = limen_run::explain("E0122", &limen_run::registry()).unwrap();
@@ -89,7 +89,8 @@ fn explain_kind(kind: &Kind) -> String {
     text
 }
 
-/// The values that a setting can have, or the keys of its map, each with its description; for a list those of its items.
+/// The values that a setting can have, or the keys of its map, each with its description; for a
+/// list those of its items.
 fn parts(setting: &serde_json::Value, definitions: &serde_json::Value) -> Vec<(String, String)> {
     let Some(schema) = resolved(setting, definitions) else { return Vec::new() };
     let schema = schema.get("items").and_then(|items| resolved(items, definitions)).unwrap_or(schema);
@@ -107,7 +108,8 @@ fn parts(setting: &serde_json::Value, definitions: &serde_json::Value) -> Vec<(S
     values.chain(keys).filter(|(_, about)| !about.is_empty()).collect()
 }
 
-/// The schema that a setting refers to, which may be optional; `None` if it is one of the engine's quantities.
+/// The schema that a setting refers to, which may be optional; `None` if it is one of the engine's
+/// quantities.
 fn resolved<'a>(setting: &'a serde_json::Value, definitions: &'a serde_json::Value) -> Option<&'a serde_json::Value> {
     let is_null = |one: &&serde_json::Value| one.get("type").and_then(|kind| kind.as_str()) == Some("null");
     let mut choices = setting.get("anyOf").and_then(|list| list.as_array()).into_iter().flatten();

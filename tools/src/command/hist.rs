@@ -45,7 +45,8 @@ pub enum HistVerb {
         /// What is read
         #[command(flatten)]
         read: HistFiles,
-        /// Only this histogram, or the histograms of this node, or of this term; may be repeated. By default the paths; at most six
+        /// Only this histogram, or the histograms of this node, or of this term; may be repeated.
+        /// By default the paths; at most six
         #[arg(long, value_name = "TAG")]
         tag: Vec<String>,
         /// Write an SVG file instead
@@ -57,7 +58,8 @@ pub enum HistVerb {
         /// The file, or the folder of a run
         #[arg(value_name = "IN")]
         from: PathBuf,
-        /// The new file; its extension selects the format; `-` for stdout. With `--to hgrm` a folder, with a file for each histogram
+        /// The new file; its extension selects the format; `-` for stdout. With `--to hgrm` a
+        /// folder, with a file for each histogram
         #[arg(value_name = "OUT")]
         to: PathBuf,
         /// The format, if the extension does not show it
@@ -93,8 +95,9 @@ pub enum HistVerb {
         /// Several new runs, instead of NEW
         #[arg(long = "new", value_name = "FILE", num_args = 1.., requires = "bases")]
         news: Vec<PathBuf>,
-        /// Take the runs first, both sides in turns: the command of a run of BASE, such as 'limen-run graph.yaml --duration 10s'.
-        /// LIMEN_HISTOGRAMS names the folder for its histograms
+        /// Take the runs first, both sides in turns: the command of a run of BASE, such as
+        /// 'limen-run graph.yaml --duration 10s'. LIMEN_HISTOGRAMS names the folder for its
+        /// histograms
         #[arg(long, value_name = "COMMAND", requires_all = ["run_new", "base"])]
         run_base: Option<String>,
         /// The command of a run of NEW
@@ -106,7 +109,8 @@ pub enum HistVerb {
         /// Figures that are compared
         #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "p50,p99", value_parser = stat)]
         figures: Vec<Stat>,
-        /// Exit with 3 if a figure got worse by more than this, such as 'p99(camera->labels) = +5%'; may be repeated
+        /// Exit with 3 if a figure got worse by more than this, such as 'p99(camera->labels) =
+        /// +5%'; may be repeated
         #[arg(long, value_name = "LIMIT")]
         fail: Vec<Limit>,
         /// Judge limits although the runs are from different hosts
@@ -124,7 +128,8 @@ pub enum HistVerb {
 /// Files of histograms.
 #[derive(Clone, Debug, Args)]
 pub struct HistFiles {
-    /// Files: .hlog, .hgrm, .csv or .json, recognized by their content; a folder that `--histograms` wrote, also of a run that was killed; or a folder of such folders
+    /// Files: .hlog, .hgrm, .csv or .json, recognized by their content; a folder that
+    /// `--histograms` wrote, also of a run that was killed; or a folder of such folders
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
     /// Unit of the values, in files that do not declare it: 1ns, 1us, 1ms

@@ -1,4 +1,5 @@
-//! `limen-run inspect`: describes a model or a weights file, as text and as the manifest that a graph names.
+//! `limen-run inspect`: describes a model or a weights file, as text and as the manifest that a
+//! graph names.
 
 use crate::text::escape::one_line;
 use crate::text::paragraph::{paragraph, width};
@@ -71,7 +72,8 @@ pub(crate) fn show_inspection(
     Ok(text)
 }
 
-/// Cuts the names of dims, so that a table shows all dims of `f32[DynamicDimension.0,3,DynamicDimension.1]`.
+/// Cuts the names of dims, so that a table shows all dims of
+/// `f32[DynamicDimension.0,3,DynamicDimension.1]`.
 fn shortened(spec: &str) -> String {
     let Some((dtype, dims)) = spec.strip_suffix(']').and_then(|spec| spec.split_once('[')) else { return spec.into() };
     let mut depth = 0;

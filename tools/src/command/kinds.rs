@@ -28,7 +28,8 @@ pub fn show_kinds(registry: &Registry) -> String {
     text
 }
 
-/// Formats all kinds as one JSON object, `{"kinds": [..]}`, with the JSON Schema of each kind's `config:`.
+/// Formats all kinds as one JSON object, `{"kinds": [..]}`, with the JSON Schema of each kind's
+/// `config:`.
 pub fn kinds_json(registry: &Registry) -> String {
     let kinds: Vec<Value> = registry
         .kinds()

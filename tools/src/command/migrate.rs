@@ -1,4 +1,5 @@
-//! `limen-run migrate`: gives deprecated keys in graph files their new names, and changes nothing else in the files.
+//! `limen-run migrate`: gives deprecated keys in graph files their new names, and changes nothing
+//! else in the files.
 
 use crate::report::exit_code::FAILED;
 use crate::text::edit::{Edit, Lines, apply};
@@ -15,11 +16,13 @@ use std::path::{Path, PathBuf};
 /// The edits of one file, by the byte at which they begin.
 type Edits = BTreeMap<usize, Edit>;
 
-/// Renames the deprecated keys of graphs and of the files that they include, or only shows what would change. Returns a text about it, and
-/// the exit code: [`FAILED`] if deprecated keys are left in the files.
+/// Renames the deprecated keys of graphs and of the files that they include, or only shows what
+/// would change. Returns a text about it, and the exit code: [`FAILED`] if deprecated keys are left
+/// in the files.
 ///
 /// # Errors
-/// Why a graph cannot be read, or a file cannot be written. No file changes unless every graph can be read.
+/// Why a graph cannot be read, or a file cannot be written. No file changes unless every graph can
+/// be read.
 pub(crate) fn migrate(
     graphs: &[PathBuf],
     layers: &Layers,
@@ -74,7 +77,8 @@ pub(crate) fn migrate(
     Ok((text, if is_done { 0 } else { FAILED }))
 }
 
-/// Returns the edit of a deprecated key, which may be in quotes. `None` for a key whose text is not its name, such as one behind an alias.
+/// Returns the edit of a deprecated key, which may be in quotes. `None` for a key whose text is not
+/// its name, such as one behind an alias.
 fn rename(text: &str, lines: &Lines<'_>, found: &Deprecation) -> Option<Edit> {
     let at = lines.offset(found.place.line, found.place.column)?;
     let start = if text[at..].starts_with(['"', '\'']) { at + 1 } else { at };

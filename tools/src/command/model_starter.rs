@@ -1,7 +1,8 @@
-//! `limen-run new FOLDER --model FILE`: a graph that runs a model, or two, from what their files say.
+//! `limen-run new FOLDER --model FILE`: a graph that runs a model, or two, from what their files
+//! say.
 //!
-//! Names and shapes only hint at what a model expects: the graph says in comments what was guessed, and runs as it stands, on data
-//! that is written beside it.
+//! Names and shapes only hint at what a model expects: the graph says in comments what was guessed,
+//! and runs as it stands, on data that is written beside it.
 
 mod bound;
 mod chain;
@@ -28,7 +29,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use ultralytics::Ultralytics;
 
-/// Heights and widths for images whose size the model leaves open, in the order in which they are tried.
+/// Heights and widths for images whose size the model leaves open, in the order in which they are
+/// tried.
 const SIDES: [[usize; 2]; 4] = [[320, 320], [48, 320], [224, 224], [640, 640]];
 
 /// Where the messages of a graph come from.
@@ -74,7 +76,8 @@ pub(super) struct Tried {
     pub(super) sides: [usize; 2],
     /// By the name of the node.
     pub(super) models: BTreeMap<String, TriedModel>,
-    /// The types of the models' outputs by `node/port`, as far as planning has found them; `None` if it was not asked.
+    /// The types of the models' outputs by `node/port`, as far as planning has found them; `None`
+    /// if it was not asked.
     pub(super) ports: Option<BTreeMap<String, PortSpec>>,
     /// Why there are no states, though names and shapes show some.
     pub(super) no_states: Option<String>,
@@ -93,7 +96,8 @@ impl Tried {
     }
 }
 
-/// Returns the heights and widths to try for images whose size the models leave open, in their order.
+/// Returns the heights and widths to try for images whose size the models leave open, in their
+/// order.
 pub(super) fn sides(models: &[(Inspection, String)]) -> Vec<[usize; 2]> {
     let trained = models.first().and_then(|(found, _)| Ultralytics::of(found)).and_then(|trained| trained.sides);
     trained.into_iter().chain(SIDES).collect()
@@ -113,7 +117,8 @@ impl ModelStarter {
     /// Writes a graph for models, each with its path from the graph's folder.
     ///
     /// # Errors
-    /// When a file is not a model or does not declare its inputs, or there is no graph for these models.
+    /// When a file is not a model or does not declare its inputs, or there is no graph for these
+    /// models.
     pub(super) fn of(
         models: &[(Inspection, String)],
         name: &str,

@@ -44,8 +44,9 @@ pub(super) fn variable_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// The value of `--model-limits`, which bounds a model and the process of its trial: `size=2GiB,memory=4GiB,cpu=30s,wall=1m` or some of
-/// these (those of the process follow from the model's size); or `none`, which tries models in this process, without limits.
+/// The value of `--model-limits`, which bounds a model and the process of its trial:
+/// `size=2GiB,memory=4GiB,cpu=30s,wall=1m` or some of these (those of the process follow from the
+/// model's size); or `none`, which tries models in this process, without limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelLimits(pub Trials);
 
@@ -77,7 +78,8 @@ impl FromStr for ModelLimits {
     }
 }
 
-/// The value of `--cores`: CPUs by the kernel's numbers, in the kernel's notation: `2,3`, `0-3,6`. The order is kept.
+/// The value of `--cores`: CPUs by the kernel's numbers, in the kernel's notation: `2,3`, `0-3,6`.
+/// The order is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuList(pub Vec<usize>);
 
@@ -112,8 +114,8 @@ impl FromStr for CpuList {
     }
 }
 
-/// The value of `--metrics`: a port of this machine that other machines cannot reach (`9464`; 0 is any free one), or a numeric address with
-/// its port.
+/// The value of `--metrics`: a port of this machine that other machines cannot reach (`9464`; 0 is
+/// any free one), or a numeric address with its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerAddress(pub SocketAddr);
 

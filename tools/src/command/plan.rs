@@ -107,8 +107,9 @@ fn why(plan: &Plan, node: &NodePlan) -> String {
     }
 }
 
-/// The plan as one object: `graph`, `threads[]`, `nodes[]`, `edges[]`, `memory` (bytes), `paths[]`, `notes[]`. Times are nanoseconds.
-/// A value of `serde_json`, so that a program can pick from it before it writes it.
+/// The plan as one object: `graph`, `threads[]`, `nodes[]`, `edges[]`, `memory` (bytes), `paths[]`,
+/// `notes[]`. Times are nanoseconds. A value of `serde_json`, so that a program can pick from it
+/// before it writes it.
 pub fn plan_json(plan: &Plan) -> Value {
     let name = |at: usize| plan.nodes()[at].name.clone();
     let thread = |worker: &WorkerPlan| {

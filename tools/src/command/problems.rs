@@ -19,7 +19,8 @@ const MAX_DIGITS: usize = 5;
 /// Larger files are not read again; no graph file is as large.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// Formats problems as text; with `colours` for a terminal, in lines of at most 80 columns but for the excerpts of files.
+/// Formats problems as text; with `colours` for a terminal, in lines of at most 80 columns but for
+/// the excerpts of files.
 ///
 /// ```
 /// let problems = limen::Spec::from_text("version: 1\nspeed: 3", "no-such-file.yaml").unwrap_err();

@@ -1,4 +1,5 @@
-//! The program `limen-run`: sets up the process (panic hook, signals, limits), and executes a verb or runs a graph.
+//! The program `limen-run`: sets up the process (panic hook, signals, limits), and executes a verb
+//! or runs a graph.
 //!
 //! Only reports go to stdout. A stdout or stderr that was closed early is not an error.
 
@@ -54,8 +55,8 @@ pub fn main(registry: Registry) -> ExitCode {
     ExitCode::from(Run::execute(run, registry, Run::run_or_dry_run))
 }
 
-/// The message for a first word that is neither a verb nor a graph file. clap takes it for a file, and its error
-/// about the following words would mislead.
+/// The message for a first word that is neither a verb nor a graph file. clap takes it for a file,
+/// and its error about the following words would mislead.
 fn unknown_verb(error: ErrorKind, word: Option<OsString>) -> Option<String> {
     let word = word?.into_string().ok()?;
     let may_mislead =

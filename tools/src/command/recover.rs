@@ -28,7 +28,8 @@ fn unreadable(found: &Repair) -> String {
     }
 }
 
-/// Writes the intact messages of a recording into a new file and says what it did; writes nothing if the recording is complete.
+/// Writes the intact messages of a recording into a new file and says what it did; writes nothing
+/// if the recording is complete.
 ///
 /// # Errors
 /// As text: what cannot be read or written, or that there is nothing to recover.

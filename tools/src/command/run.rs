@@ -1,6 +1,8 @@
-//! The verbs on a graph file. `run` plans a graph, runs it, prints and dumps the report, and applies the gates.
+//! The verbs on a graph file. `run` plans a graph, runs it, prints and dumps the report, and
+//! applies the gates.
 //!
-//! The crate's public functions make everything it prints; this file decides their order and the exit code.
+//! The crate's public functions make everything it prints; this file decides their order and the
+//! exit code.
 
 use super::arguments::{DryRun, RunArguments};
 use super::option_values::{ServerAddress, Shadow};
@@ -63,7 +65,8 @@ fn because(why: impl Into<String>) -> NotRun {
     NotRun::Because(why.into(), REFUSED)
 }
 
-/// An option that names an output folder, the folder, and a predicate for the names of files that may be written there.
+/// An option that names an output folder, the folder, and a predicate for the names of files that
+/// may be written there.
 type OutputFolder<'a> = (&'a str, &'a Option<PathBuf>, &'a dyn Fn(&str) -> bool);
 
 /// Makes the text of a picture.
@@ -91,7 +94,8 @@ fn is_cached(name: &str) -> bool {
     sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit()) && name.len() > 64
 }
 
-/// Moves the problems of a key that an option set for every model to that option: the key's setting, and the option as written.
+/// Moves the problems of a key that an option set for every model to that option: the key's
+/// setting, and the option as written.
 fn at_option(mut problems: Problems, option: Option<(String, String)>) -> Problems {
     if let Some((setting, option)) = option {
         let ending = format!(".config.{setting}");
@@ -116,7 +120,8 @@ pub(crate) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Does what one of the functions below does, prints why it could not, and returns the exit code.
+    /// Does what one of the functions below does, prints why it could not, and returns the exit
+    /// code.
     pub(crate) fn execute(
         arguments: &'a RunArguments,
         registry: Registry,
@@ -280,7 +285,8 @@ impl<'a> Run<'a> {
         Ok(code)
     }
 
-    /// Opens the socket for monitors, if the command line or the graph asks for one. A graph goes on without the one it asks for itself.
+    /// Opens the socket for monitors, if the command line or the graph asks for one. A graph goes
+    /// on without the one it asks for itself.
     fn monitor(&self, plan: &Plan) -> io::Result<Option<Monitor>> {
         if self.arguments.simulated || (!self.arguments.monitor && !plan.monitor()) {
             return Ok(None);
@@ -304,7 +310,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Prints an error if stdout is a file that the graph reads or writes. Must come before any output.
+    /// Prints an error if stdout is a file that the graph reads or writes. Must come before any
+    /// output.
     fn refuse_stdout_conflict(&self, plan: &Plan) -> Result<(), NotRun> {
         let Some(why) = self.stdout.conflict(plan) else { return Ok(()) };
         print_error(&format!("limen-run: {}; nothing has run", one_line(&why)));
@@ -316,7 +323,8 @@ impl<'a> Run<'a> {
         self.overwritten_file(plan, registry).map_or(Ok(()), |why| Err(because(why)))
     }
 
-    /// The message for a file of the graph, read or written by it, that an option of the command line would overwrite.
+    /// The message for a file of the graph, read or written by it, that an option of the command
+    /// line would overwrite.
     fn overwritten_file(&self, plan: &Plan, registry: &Registry) -> Option<String> {
         let cache = backend_options(registry).cache;
         let is_dumped = |name: &str| is_dumped(plan.graph(), name);
@@ -415,7 +423,8 @@ impl<'a> Run<'a> {
         self.prepare_models(&registry)
     }
 
-    /// Plans the graph, which compiles or measures its models and caches the results, and prints the notes of the models.
+    /// Plans the graph, which compiles or measures its models and caches the results, and prints
+    /// the notes of the models.
     fn prepare_models(&mut self, registry: &Registry) -> Result<u8, NotRun> {
         if backend_options(registry).cache.is_none() {
             self.name = self.path.display().to_string();
@@ -438,7 +447,8 @@ impl<'a> Run<'a> {
         Ok(self.stdout.print(&text, 0))
     }
 
-    /// `verify-backend`: plans the graph with every model compared with another backend, and prints what was found.
+    /// `verify-backend`: plans the graph with every model compared with another backend, and prints
+    /// what was found.
     pub(crate) fn verify_backend(&mut self, registry: Registry, against: &str) -> Result<u8, NotRun> {
         let registry = self.with_backend_options(registry, false);
         let options = BackendOptions { report_differences: true, ..backend_options(&registry) };

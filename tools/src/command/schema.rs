@@ -1,4 +1,5 @@
-//! `limen-run schema`: the JSON Schema of graph files, with which editors complete keys, kinds and their config.
+//! `limen-run schema`: the JSON Schema of graph files, with which editors complete keys, kinds and
+//! their config.
 
 use limen::Registry;
 use limen::plan::Role;
@@ -14,7 +15,8 @@ const PORT: &str = r"^[a-z][a-z0-9_-]{0,63}(\.[a-z][a-z0-9_-]{0,63})*(/[a-z][a-z
 /// A value that contains a variable, which may replace any number, word or quantity.
 const VARIABLE: &str = r"\$\{";
 
-/// The schema of a graph whose kinds are those of a registry; a value of `serde_json`, as validators take it.
+/// The schema of a graph whose kinds are those of a registry; a value of `serde_json`, as
+/// validators take it.
 ///
 /// ```
 /// let schema = limen_run::schema(&limen_run::registry());

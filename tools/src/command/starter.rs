@@ -27,13 +27,15 @@ pub fn begin(folder: &Path) -> io::Result<PathBuf> {
     Ok(folder.join("graph.yaml"))
 }
 
-/// Writes a graph that runs a model, or two in a chain, into a new folder, with copies of the models and something to read, and runs it
-/// for a few messages. Returns the path of its file, and what a user has to know of it: what it rounds, and why there is no recorded
-/// case of a model, if so.
+/// Writes a graph that runs a model, or two in a chain, into a new folder, with copies of the
+/// models and something to read, and runs it for a few messages. Returns the path of its file, and
+/// what a user has to know of it: what it rounds, and why there is no recorded case of a model, if
+/// so.
 ///
 /// # Errors
-/// When a file is not an ONNX model that declares its inputs, two models do not fit each other, or the folder exists already or cannot
-/// be written. When the graph does not run; it is written all the same, and begins with the reason as a comment.
+/// When a file is not an ONNX model that declares its inputs, two models do not fit each other, or
+/// the folder exists already or cannot be written. When the graph does not run; it is written all
+/// the same, and begins with the reason as a comment.
 pub fn begin_with_models(
     folder: &Path,
     models: &[PathBuf],
@@ -151,8 +153,9 @@ fn plan(starter: &ModelStarter, path: &Path, registry: &Registry, options: &Opti
     }))
 }
 
-/// Tries graphs for models: with sizes of images where those are open, without states, and without greatest lengths. Returns what the
-/// first that can be planned was made from, or else the first with the reason why it cannot.
+/// Tries graphs for models: with sizes of images where those are open, without states, and without
+/// greatest lengths. Returns what the first that can be planned was made from, or else the first
+/// with the reason why it cannot.
 fn choose(
     sides: &[[usize; 2]],
     no_batch: Option<bool>,

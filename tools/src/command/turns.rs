@@ -5,8 +5,8 @@ use crate::report::exit_code::{FAILED, REFUSED};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Takes so many runs of each side, whose folder and command `sides` has. A command finds the folder for its histograms in
-/// `LIMEN_HISTOGRAMS`.
+/// Takes so many runs of each side, whose folder and command `sides` has. A command finds the
+/// folder for its histograms in `LIMEN_HISTOGRAMS`.
 ///
 /// # Errors
 /// If a folder exists, or a command fails.

@@ -34,7 +34,8 @@ pub(super) struct Ended {
     pub(super) trace: Option<io::Result<u64>>,
     /// The picture, if one was asked for.
     pub(super) picture: Option<Picture>,
-    /// The last message to a collector, to be sent when everything else is done, because that may take some time.
+    /// The last message to a collector, to be sent when everything else is done, because that may
+    /// take some time.
     #[cfg(feature = "otlp")]
     pub(super) export: Option<LastExport>,
 }
@@ -94,7 +95,8 @@ pub(super) fn print_notices(plan: &Plan, arguments: &RunArguments) {
     }
 }
 
-/// Runs a plan to its end, its `--duration`, a signal, or a monitor's request to stop. Tells the listeners of it.
+/// Runs a plan to its end, its `--duration`, a signal, or a monitor's request to stop. Tells the
+/// listeners of it.
 pub(super) fn execute(plan: Plan, arguments: &RunArguments, listeners: Listeners) -> Result<Ended, RunError> {
     print_notices(&plan, arguments);
     let interrupt = Interrupt::install();
@@ -170,8 +172,8 @@ struct Intervals {
 }
 
 impl Intervals {
-    /// Takes the intervals that have ended, if one is due, and writes them to the log. After an error, which is reported at the end, writes
-    /// nothing more.
+    /// Takes the intervals that have ended, if one is due, and writes them to the log. After an
+    /// error, which is reported at the end, writes nothing more.
     fn take(&mut self, running: &Running, at_once: bool) -> Vec<IntervalReport> {
         // Some intervals arrive a little after they are due.
         if !at_once && self.last.elapsed() + POLL < self.every {
@@ -207,7 +209,8 @@ struct Watch {
     trace: Tracing,
 }
 
-/// The trace, if one was asked for. After an error, which is reported at the end, nothing more is written.
+/// The trace, if one was asked for. After an error, which is reported at the end, nothing more is
+/// written.
 struct Tracing {
     file: Option<io::Result<TraceFile>>,
     spans: Spans,

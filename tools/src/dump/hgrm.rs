@@ -1,9 +1,10 @@
 //! `.hgrm`: the percentile text that HdrHistogram's tools print and plot.
 //!
-//! The Rust crate has no such writer, and its quantile iterator takes other steps: it adds tenths, which are not
-//! exact in binary, while the Java and JavaScript ports add percents, so rows differ on ties. This writer takes the steps
-//! of the ports and writes the same text: as many decimals as the histogram has digits, five ticks per half distance, no
-//! last column at percentile 100. Values are printed as recorded (nanoseconds, scale 1).
+//! The Rust crate has no such writer, and its quantile iterator takes other steps: it adds tenths,
+//! which are not exact in binary, while the Java and JavaScript ports add percents, so rows differ
+//! on ties. This writer takes the steps of the ports and writes the same text: as many decimals as
+//! the histogram has digits, five ticks per half distance, no last column at percentile 100. Values
+//! are printed as recorded (nanoseconds, scale 1).
 
 use super::hlog::histogram;
 use limen::report::Counts;
@@ -12,7 +13,8 @@ use std::fmt::Write;
 /// Steps per halving of the distance to 100 %: the default of every port.
 const TICKS: f64 = 5.0;
 
-/// Returns the percentile distribution of counts as text, such as those of a report, [`Recorded::histogram`](limen::report::Recorded).
+/// Returns the percentile distribution of counts as text, such as those of a report,
+/// [`Recorded::histogram`](limen::report::Recorded).
 ///
 /// ```
 /// let mut counts = limen_run::Counts::new(3);
@@ -55,7 +57,8 @@ pub fn percentile_text(counts: &Counts) -> String {
     text
 }
 
-/// Rounds halves away from zero, as the ports do. Rust's formatting rounds exact halves, which percentiles often are, to even.
+/// Rounds halves away from zero, as the ports do. Rust's formatting rounds exact halves, which
+/// percentiles often are, to even.
 fn half_up(value: f64, decimals: i32) -> f64 {
     let scale = 10f64.powi(decimals);
     (value * scale).round() / scale
@@ -78,8 +81,8 @@ fn sub_buckets(digits: u8) -> u64 {
 mod tests {
     use super::*;
 
-    /// The JavaScript port printed this for the same values, except for the maximum, which it prints as recorded; the
-    /// Java port prints, as here, the highest equivalent value.
+    /// The JavaScript port printed this for the same values, except for the maximum, which it
+    /// prints as recorded; the Java port prints, as here, the highest equivalent value.
     #[test]
     fn the_text_equals_that_of_the_other_ports() {
         let mut counts = Counts::new(2);

@@ -1,8 +1,8 @@
 //! `.hlog`: the interval log that HdrHistogram's tools read, V2 encoding, deflated.
 //!
-//! A line holds one histogram for one interval, usually a second. Its tag is `node.term`, or `from->to.e2e` for a path. Lines are
-//! written while the graph runs, so that a log of any length takes no memory. The intervals of a tag add up to the report's
-//! histogram.
+//! A line holds one histogram for one interval, usually a second. Its tag is `node.term`, or
+//! `from->to.e2e` for a path. Lines are written while the graph runs, so that a log of any length
+//! takes no memory. The intervals of a tag add up to the report's histogram.
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, IntervalLogWriterError, Tag};
@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, SystemTime};
 
-/// The highest value of a histogram with lower ones, as in those of a run: some readers add no histograms of different bounds.
+/// The highest value of a histogram with lower ones, as in those of a run: some readers add no
+/// histograms of different bounds.
 const HIGH: u64 = 60_000_000_000;
 
 /// The first line of a log, after its `#`.
@@ -97,8 +98,8 @@ pub fn write_hlog(to: &mut impl io::Write, report: &Report) -> io::Result<()> {
     Log::new(to, report.started)?.finish(report).map(|_| ())
 }
 
-/// Returns counts as a histogram of the library. Those of a run have the bounds of all of them: some readers add no histograms of different
-/// bounds.
+/// Returns counts as a histogram of the library. Those of a run have the bounds of all of them:
+/// some readers add no histograms of different bounds.
 pub(crate) fn histogram(counts: &Counts) -> Histogram<u64> {
     let low = counts.width(0);
     let high = counts.max().max(2 * low).max(HIGH);

@@ -1,6 +1,8 @@
-//! `run.json`: the machine, the command line and the graph file of a run, so that a reader can tell whether two dumps are comparable.
+//! `run.json`: the machine, the command line and the graph file of a run, so that a reader can tell
+//! whether two dumps are comparable.
 //!
-//! The machine's properties are read from `/proc` and `/sys` after the run; a property that cannot be read is null.
+//! The machine's properties are read from `/proc` and `/sys` after the run; a property that cannot
+//! be read is null.
 
 use crate::text::escape::plain_json;
 use crate::text::number::seconds;
@@ -142,7 +144,8 @@ fn read(path: &str) -> Option<String> {
 
 /// The scheduling policy of the process: field 41 of `/proc/self/stat`.
 fn scheduling(stat: &str) -> Option<&'static str> {
-    // The second field, the program's name, may hold spaces and parentheses; the rest begins after the last one.
+    // The second field, the program's name, may hold spaces and parentheses; the rest begins after
+    // the last one.
     let policy = stat.rsplit_once(')')?.1.split_whitespace().nth(38)?;
     Some(match policy {
         "0" => "SCHED_OTHER",
@@ -155,7 +158,8 @@ fn scheduling(stat: &str) -> Option<&'static str> {
     })
 }
 
-/// The CPU's model: `model name` on x86; on ARM, where the kernel prints only numbers, the part number.
+/// The CPU's model: `model name` on x86; on ARM, where the kernel prints only numbers, the part
+/// number.
 fn cpu_model(cpuinfo: &str) -> Option<String> {
     let field = |name: &str| {
         let line = cpuinfo.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == name))?;

@@ -13,10 +13,11 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The path of a collector for metrics.
 const PATH: &str = "/v1/metrics";
 
-/// Sends the metrics of a run to an OpenTelemetry collector, every ten seconds and at the end, by OTLP over HTTP.
+/// Sends the metrics of a run to an OpenTelemetry collector, every ten seconds and at the end, by
+/// OTLP over HTTP.
 ///
-/// A thread of its own sends; its caller never waits. Metrics are sums since the start of the run, so what a lost message would have said is
-/// in the next one, but for the last.
+/// A thread of its own sends; its caller never waits. Metrics are sums since the start of the run,
+/// so what a lost message would have said is in the next one, but for the last.
 ///
 /// ```no_run
 /// use limen_run::{OtlpExporter, RunMetrics};
@@ -58,7 +59,8 @@ pub struct OtlpExporter {
 pub struct Exported {
     /// Messages that the collector took, by the status of its answer.
     pub taken: u64,
-    /// Messages that it did not take, or that were not sent because the one before was still on its way.
+    /// Messages that it did not take, or that were not sent because the one before was still on its
+    /// way.
     pub lost: u64,
     /// Why the first one was not taken.
     pub error: Option<String>,
@@ -84,7 +86,8 @@ impl OtlpExporter {
         &self.url
     }
 
-    /// Sends a message ([`RunMetrics::otlp`](crate::RunMetrics::otlp)), if one is due; to be called about ten times a second.
+    /// Sends a message ([`RunMetrics::otlp`](crate::RunMetrics::otlp)), if one is due; to be called
+    /// about ten times a second.
     pub fn poll(&mut self, message: impl FnOnce() -> Vec<u8>) {
         let now = Instant::now();
         if now < self.due {

@@ -14,10 +14,12 @@ use prost::Message;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 impl RunMetrics {
-    /// Returns all metrics as the message `ExportMetricsServiceRequest` of OTLP: sums and exponential histograms since `started`, and gauges.
+    /// Returns all metrics as the message `ExportMetricsServiceRequest` of OTLP: sums and
+    /// exponential histograms since `started`, and gauges.
     ///
-    /// Names are those of Prometheus with dots, without the ends for seconds and for sums, which are fields of their own. Resource
-    /// attributes are `service.name` (the graph), `service.instance.id` (the run's id), and `service.version`.
+    /// Names are those of Prometheus with dots, without the ends for seconds and for sums, which
+    /// are fields of their own. Resource attributes are `service.name` (the graph),
+    /// `service.instance.id` (the run's id), and `service.version`.
     pub fn otlp(&self, nodes: &[NodeStats], started: SystemTime, now: SystemTime) -> Vec<u8> {
         let since_1970 = |time: SystemTime| {
             let passed = time.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -85,7 +87,8 @@ impl Points {
     }
 }
 
-/// Values are since the start of the run, not since the last message, so that the next one makes up for a lost one.
+/// Values are since the start of the run, not since the last message, so that the next one makes up
+/// for a lost one.
 const CUMULATIVE: i32 = AggregationTemporality::Cumulative as i32;
 
 impl Families for Points {

@@ -1,6 +1,7 @@
 //! A server of HTTP/1.1 for one page, which never makes its caller wait.
 //!
-//! `hyper` speaks HTTP. It has no runtime here: a connection is a future that is polled whenever the server is.
+//! `hyper` speaks HTTP. It has no runtime here: a connection is a future that is polled whenever
+//! the server is.
 
 use crate::places::{self, Rank};
 use hyper::body::Incoming;
@@ -30,11 +31,14 @@ const LINGER: Duration = Duration::from_secs(1);
 /// How often is read from a connection in one go, once it has its answer.
 const READS: usize = 16;
 
-/// A server that answers `GET /metrics` whenever its owner calls [`poll`](MetricsServer::poll), and refuses everything else.
+/// A server that answers `GET /metrics` whenever its owner calls [`poll`](MetricsServer::poll), and
+/// refuses everything else.
 ///
-/// It holds at most 32 connections, reads at most 8 KiB of each, closes those that take longer than 5 seconds, and starts no thread. When
-/// all places are taken, a further connection replaces one that has asked for nothing, so silent clients keep nobody out. On a
-/// loopback address it answers only requests for this machine by its own names, so that no page of a web browser can read from it.
+/// It holds at most 32 connections, reads at most 8 KiB of each, closes those that take longer than
+/// 5 seconds, and starts no thread. When all places are taken, a further connection replaces one
+/// that has asked for nothing, so silent clients keep nobody out. On a loopback address it answers
+/// only requests for this machine by its own names, so that no page of a web browser can read from
+/// it.
 #[derive(Debug)]
 pub struct MetricsServer {
     listener: TcpListener,
@@ -48,7 +52,8 @@ struct HttpConnection {
     since: Instant,
     until: Instant,
     request: Asked,
-    /// `None` once the client has its answer. What still arrives is read then: closing would discard the answer with it.
+    /// `None` once the client has its answer. What still arrives is read then: closing would
+    /// discard the answer with it.
     exchange: Option<Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>>,
 }
 
@@ -102,8 +107,9 @@ impl MetricsServer {
         self.address
     }
 
-    /// Accepts, reads and answers as far as that needs no wait; to be called about ten times a second. `text` makes the metrics
-    /// ([`RunMetrics::text`](crate::RunMetrics::text)); it is called at most once, and only if a request has arrived.
+    /// Accepts, reads and answers as far as that needs no wait; to be called about ten times a
+    /// second. `text` makes the metrics ([`RunMetrics::text`](crate::RunMetrics::text)); it is
+    /// called at most once, and only if a request has arrived.
     pub fn poll(&mut self, text: impl FnOnce() -> String) {
         let now = Instant::now();
         self.connections.retain_mut(|one| one.until > now && one.go_on(self.timeout));
@@ -308,7 +314,8 @@ mod tests {
         let whole = b"GET /metrics HTTP/1.1\r\n\r\n";
         for sent in [&b""[..], b"GET /metrics HTTP/1.1\r\nX: ", whole] {
             let (silent, mut asking): (Vec<_>, _) = ((0..64).map(|_| ask(sent)).collect(), ask(whole));
-            // Larger than what the kernel takes: the clients that ask and do not read wait for ever.
+            // Larger than what the kernel takes: the clients that ask and do not read wait for
+            // ever.
             let page = "x 1\n".repeat(1 << 20);
             asking.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
             let client = std::thread::spawn(move || {

@@ -32,8 +32,8 @@ impl MonitorClient {
     /// Returns the sockets of the runs that this user can watch, by name.
     ///
     /// # Errors
-    /// The folder of sockets belongs to another user or may be entered by others; or the system's error. A folder that is not there is
-    /// none.
+    /// The folder of sockets belongs to another user or may be entered by others; or the system's
+    /// error. A folder that is not there is none.
     pub fn running() -> io::Result<Vec<PathBuf>> {
         let folder = socket::folder();
         match socket::check(&folder).and_then(|()| socket::names(&folder)) {
@@ -62,8 +62,9 @@ impl MonitorClient {
     /// Sends a request, one line of JSON, and returns the answer.
     ///
     /// # Errors
-    /// No answer within five seconds ([`ErrorKind::TimedOut`]); the run has ended ([`ErrorKind::UnexpectedEof`]); an answer that is not
-    /// JSON ([`ErrorKind::InvalidData`]); or the system's error.
+    /// No answer within five seconds ([`ErrorKind::TimedOut`]); the run has ended
+    /// ([`ErrorKind::UnexpectedEof`]); an answer that is not JSON ([`ErrorKind::InvalidData`]); or
+    /// the system's error.
     pub fn ask(&mut self, request: &str) -> io::Result<Value> {
         let late = |error: io::Error| match error.kind() {
             ErrorKind::WouldBlock => {

@@ -16,7 +16,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What a socket's name ends in.
 const ENDING: &str = ".sock";
-/// The most bytes of a graph's name in that of its socket: a path of a socket has at most 107 bytes.
+/// The most bytes of a graph's name in that of its socket: a path of a socket has at most 107
+/// bytes.
 const NAME: usize = 40;
 /// The most sockets that are looked at.
 const LISTED: usize = 1000;
@@ -87,14 +88,16 @@ impl Socket {
         &self.path
     }
 
-    /// Returns the next client, if one waits; its stream does not block. One of another user is turned away.
+    /// Returns the next client, if one waits; its stream does not block. One of another user is
+    /// turned away.
     pub(super) fn accept(&self) -> Option<UnixStream> {
         let (stream, _) = self.listener.accept().ok()?;
         (is_own_user(&stream) && stream.set_nonblocking(true).is_ok()).then_some(stream)
     }
 }
 
-/// Returns the folder of sockets: in the user's folder for such things, if there is one, else in that of temporary files.
+/// Returns the folder of sockets: in the user's folder for such things, if there is one, else in
+/// that of temporary files.
 pub(super) fn folder() -> PathBuf {
     let user = geteuid();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -151,8 +154,9 @@ pub(super) fn is_refused(path: &Path) -> bool {
     UnixAddr::new(path).is_ok_and(|address| connect(client.as_raw_fd(), &address) == Err(Errno::ECONNREFUSED))
 }
 
-/// Whether a process has left a socket. Between two calls of the kernel a new socket refuses too, so its process has to be gone; one of
-/// another container may only seem to be, but does not refuse.
+/// Whether a process has left a socket. Between two calls of the kernel a new socket refuses too,
+/// so its process has to be gone; one of another container may only seem to be, but does not
+/// refuse.
 fn is_stale(path: &Path) -> bool {
     let is_gone = |pid: i32| {
         let is_own = u32::try_from(pid).is_ok_and(|pid| pid == std::process::id());

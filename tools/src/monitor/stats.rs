@@ -38,7 +38,8 @@ impl Peaks {
     }
 }
 
-/// The object `stats` that a [`Monitor`](super::Monitor) answers. Keys that an answer lacks have their defaults.
+/// The object `stats` that a [`Monitor`](super::Monitor) answers. Keys that an answer lacks have
+/// their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]

@@ -62,8 +62,8 @@ impl<P: MergePoint> Series<P> {
     }
 }
 
-/// Quantiles of an interval: its end in seconds, p50, p99, maximum in ns, and how many messages it stands for. Of several intervals the
-/// worst.
+/// Quantiles of an interval: its end in seconds, p50, p99, maximum in ns, and how many messages it
+/// stands for. Of several intervals the worst.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Latency(f32, Option<u64>, Option<u64>, u64, u64);
 
@@ -83,7 +83,8 @@ impl MergePoint for Depth {
     }
 }
 
-/// A thread: the time in seconds, the share of a CPU that it had, and the share of the time that it waited for one.
+/// A thread: the time in seconds, the share of a CPU that it had, and the share of the time that it
+/// waited for one.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Busy(f32, f32, f32);
 
@@ -162,7 +163,8 @@ fn is_followed(term: Term) -> bool {
 }
 
 impl History {
-    /// Begins the history of a graph with so many edges, nodes and paths, and with threads of these names.
+    /// Begins the history of a graph with so many edges, nodes and paths, and with threads of these
+    /// names.
     pub(super) fn new(edges: usize, nodes: usize, paths: usize, threads: impl Iterator<Item = String>) -> Self {
         let series = (edges + 2 * nodes + paths).max(1);
         let most = (MAX_POINTS / 4 / series).clamp(POINTS.0, POINTS.1);
@@ -269,7 +271,8 @@ impl History {
             let read = |name: &str| files::system_text(task.path().join(name)).ok();
             let Some(comm) = read("comm") else { continue };
             let comm = comm.trim_end();
-            // The kernel keeps 15 bytes of a name; of two threads that share them, nothing can be said.
+            // The kernel keeps 15 bytes of a name; of two threads that share them, nothing can be
+            // said.
             let is_it = |thread: &&mut ThreadHistory| {
                 !comm.is_empty() && thread.name.as_bytes().iter().take(15).eq(comm.as_bytes())
             };

@@ -9,8 +9,9 @@ const COLD: [u8; 3] = [0xff, 0xff, 0xff];
 const HOT: [u8; 3] = [0xf0, 0x70, 0x5c];
 
 impl Picture {
-    /// Returns the picture in the DOT language: threads as boxes around their nodes, payload types on the edges. Edges that cross threads
-    /// are bold, those that may lose messages dashed, and those that did red.
+    /// Returns the picture in the DOT language: threads as boxes around their nodes, payload types
+    /// on the edges. Edges that cross threads are bold, those that may lose messages dashed, and
+    /// those that did red.
     pub fn dot(&self) -> String {
         let mut text = format!(
             "digraph {} {{\n  rankdir=LR;\n  node [fontname=\"sans-serif\", margin=\"0.2,0.1\"];\n  edge [fontname=\"sans-serif\", fontsize=10];\n",

@@ -21,7 +21,8 @@ pub(super) struct NodeLoad {
     pub(super) p99: Option<u64>,
     pub(super) max: Option<u64>,
     pub(super) failed: u64,
-    /// Messages lost before the node had them as messages, or after it took them, such as `3 too_large`.
+    /// Messages lost before the node had them as messages, or after it took them, such as
+    /// `3 too_large`.
     pub(super) lost: Vec<String>,
 }
 
@@ -64,7 +65,8 @@ fn time_in_calls(node: &NodeReport, mean: f64) -> f64 {
         return node.batches as f64 * mean;
     }
     let turns = (node.turns as f64).min(calls);
-    // Messages of a burst of short calls have the time of the burst; longer calls are timed one by one.
+    // Messages of a burst of short calls have the time of the burst; longer calls are timed one by
+    // one.
     let is_timed_alone = mean >= SLOW && calls * mean <= turns * TURN;
     if is_timed_alone || mean >= TURN { calls * mean } else { turns * mean }
 }

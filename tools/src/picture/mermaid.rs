@@ -11,14 +11,15 @@ const HOT: [u8; 3] = [0xf0, 0x70, 0x5c];
 const STEPS: usize = 10;
 
 impl Picture {
-    /// Returns the picture as a flowchart of Mermaid. Edges that may lose messages are dotted, others that cross threads thick, and those
-    /// that lost some red.
+    /// Returns the picture as a flowchart of Mermaid. Edges that may lose messages are dotted,
+    /// others that cross threads thick, and those that lost some red.
     pub fn mermaid(&self) -> String {
         let title = match &self.outcome {
             Some(outcome) => format!("{}: {outcome}", self.graph),
             None => self.graph.clone(),
         };
-        // It is read as HTML, which has no character references there. The header is YAML, of which JSON strings are a part.
+        // It is read as HTML, which has no character references there. The header is YAML, of which
+        // JSON strings are a part.
         let title = one_line(&title).replace('<', "‹").replace('>', "›").replace('&', "+");
         let title = serde_json::Value::from(title);
         let mut text =
@@ -90,7 +91,8 @@ impl Picture {
     }
 }
 
-/// Text for a label in quotes: whatever could mean something to Mermaid, HTML or Markdown is a character reference.
+/// Text for a label in quotes: whatever could mean something to Mermaid, HTML or Markdown is a
+/// character reference.
 fn escaped(text: &str) -> String {
     let mut plain = String::new();
     for c in one_line(text).chars() {

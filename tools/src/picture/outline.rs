@@ -1,4 +1,5 @@
-//! The picture of a graph: where its nodes are drawn, and which way its messages take most of their time.
+//! The picture of a graph: where its nodes are drawn, and which way its messages take most of their
+//! time.
 
 use limen::Plan;
 use limen::plan::Role;
@@ -88,8 +89,8 @@ impl PlanOutline {
         PlanOutline { nodes: nodes.collect(), edges: edges.collect(), rows: counts }
     }
 
-    /// Returns the nodes from a source to a sink by the way on which the costs of the nodes add up to most; empty if there is
-    /// none.
+    /// Returns the nodes from a source to a sink by the way on which the costs of the nodes add up
+    /// to most; empty if there is none.
     pub(crate) fn slowest_route(&self, from: &str, to: &str, costs: &[f64]) -> Vec<usize> {
         let find = |name: &str| self.nodes.iter().position(|node| node.name == name);
         let (Some(from), Some(to)) = (find(from), find(to)) else { return Vec::new() };
@@ -121,7 +122,8 @@ impl PlanOutline {
     }
 }
 
-/// The graph with a place in each column that an edge passes, so that no edge is drawn across a node.
+/// The graph with a place in each column that an edge passes, so that no edge is drawn across a
+/// node.
 struct PassedColumns {
     /// Of the nodes, then of the places.
     layers: Vec<usize>,
@@ -181,8 +183,8 @@ fn layers(nodes: usize, edges: &[(usize, usize)]) -> (Vec<usize>, Vec<bool>) {
     (layer, is_back)
 }
 
-/// Returns the place of each node in its column: near those of its neighbours, so that few edges cross (the barycenter method of Sugiyama,
-/// Tagawa and Toda, 1981).
+/// Returns the place of each node in its column: near those of its neighbours, so that few edges
+/// cross (the barycenter method of Sugiyama, Tagawa and Toda, 1981).
 fn rows(layers: &[usize], edges: &[(usize, usize)], is_back: &[bool]) -> Vec<usize> {
     let mut columns = vec![Vec::new(); layers.iter().max().map_or(0, |most| most + 1)];
     layers.iter().enumerate().for_each(|(n, layer)| columns[*layer].push(n));

@@ -1,4 +1,5 @@
-//! A picture as one SVG file, without scripts, fonts or links, in the colours that a reader prefers.
+//! A picture as one SVG file, without scripts, fonts or links, in the colours that a reader
+//! prefers.
 
 use super::{Edge, Picture};
 use crate::text::escape::{one_line, xml};
@@ -11,8 +12,8 @@ const LINE: f64 = 15.0;
 /// The distance between columns, in which the labels of edges stand.
 const GAP_X: f64 = 150.0;
 const GAP_Y: f64 = 16.0;
-/// The height of an edge that passes a column, and of an edge with its label where it begins or ends; each further line of the label
-/// takes more.
+/// The height of an edge that passes a column, and of an edge with its label where it begins or
+/// ends; each further line of the label takes more.
 const PORT: f64 = 28.0;
 const LABEL_LINE: f64 = 12.0;
 /// Beside its label an edge is straight.
@@ -131,7 +132,8 @@ impl PictureLayout {
         bottom(from).max(bottom(to)) + BACK
     }
 
-    /// Where each edge leaves its producer and reaches its consumer: in the order of their other ends.
+    /// Where each edge leaves its producer and reaches its consumer: in the order of their other
+    /// ends.
     fn ports(&self, picture: &Picture) -> Vec<(f64, f64)> {
         let edges = &picture.outline.edges;
         let mut ends = vec![(0.0, 0.0); edges.len()];
@@ -165,7 +167,8 @@ impl PictureLayout {
     }
 }
 
-/// Places the nodes of each thread beside each other, in boxes that do not overlap. The first places are nodes.
+/// Places the nodes of each thread beside each other, in boxes that do not overlap. The first
+/// places are nodes.
 fn groups(places: &mut [NodePlace], nodes: usize, threads: usize) -> Vec<Group> {
     let columns = places.iter().map(|place| place.column + 1).max().unwrap_or(0);
     let mut members = vec![Vec::new(); threads];
@@ -255,7 +258,8 @@ svg { color: #e8ebee }
 ";
 
 impl Picture {
-    /// Returns the picture as the text of an SVG file, which needs neither scripts nor a network, and follows its reader's dark mode.
+    /// Returns the picture as the text of an SVG file, which needs neither scripts nor a network,
+    /// and follows its reader's dark mode.
     pub fn svg(&self) -> String {
         let about: Vec<Vec<String>> = (0..self.outline.nodes.len())
             .map(|n| {

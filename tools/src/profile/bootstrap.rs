@@ -1,10 +1,12 @@
 //! The bootstrap: how much a figure of some runs would differ if they were run again.
 //!
-//! The change between two sides is the ratio of the medians of their runs, which a reader can check against the medians shown.
-//! Its interval comes from resampling on two levels, because intervals of one run are more alike than runs are
-//! (Kalibera and Jones, *Rigorous Benchmarking in Reasonable Time*, ISMM 2013). Each draw takes runs with replacement, and within each run
-//! circular blocks of neighbouring intervals (Politis and Romano 1992). The percentile interval is widened for few runs as in
-//! Hesterberg, *What Teachers Should Know About the Bootstrap* (The American Statistician 69, 2015).
+//! The change between two sides is the ratio of the medians of their runs, which a reader can check
+//! against the medians shown. Its interval comes from resampling on two levels, because intervals
+//! of one run are more alike than runs are (Kalibera and Jones, *Rigorous Benchmarking in
+//! Reasonable Time*, ISMM 2013). Each draw takes runs with replacement, and within each run
+//! circular blocks of neighbouring intervals (Politis and Romano 1992). The percentile interval is
+//! widened for few runs as in Hesterberg, *What Teachers Should Know About the Bootstrap* (The
+//! American Statistician 69, 2015).
 
 use super::{ProfileInterval, sum};
 use fastrand::Rng;
@@ -42,7 +44,8 @@ pub(super) struct RunFigure {
     groups: usize,
 }
 
-/// The figures of one histogram of a run, in the order of `stats`. `None` if too few values lie beyond.
+/// The figures of one histogram of a run, in the order of `stats`. `None` if too few values lie
+/// beyond.
 pub(super) fn figures(intervals: &[ProfileInterval], stats: &[Stat], rng: &mut Rng) -> Vec<Option<RunFigure>> {
     let all = sum(intervals);
     let size = intervals.len().div_ceil(GROUPS).max(1);
@@ -76,7 +79,8 @@ fn log(value: f64) -> f64 {
     value.max(1.0).ln()
 }
 
-/// How often each group is drawn: blocks of neighbours, around the end, until there are as many as before.
+/// How often each group is drawn: blocks of neighbours, around the end, until there are as many as
+/// before.
 fn blocks(n: usize, rng: &mut Rng) -> Vec<u64> {
     // The length that keeps bias and variance in balance.
     let length = (n as f64).cbrt().round().max(1.0) as usize;
@@ -144,7 +148,8 @@ pub(super) struct Estimate {
     pub(super) high: f64,
 }
 
-/// Estimates the change between the figures of two sides' runs; `None` if nothing tells how much they vary.
+/// Estimates the change between the figures of two sides' runs; `None` if nothing tells how much
+/// they vary.
 pub(super) fn estimate(base: &[RunFigure], new: &[RunFigure], rng: &mut Rng) -> Option<Estimate> {
     let is_varied = |runs: &[RunFigure]| runs.len() > 1 || runs.iter().all(|run| run.groups >= FEWEST_INTERVALS);
     if base.is_empty() || new.is_empty() || !is_varied(base) || !is_varied(new) {
@@ -169,7 +174,8 @@ pub(super) fn estimate(base: &[RunFigure], new: &[RunFigure], rng: &mut Rng) -> 
     let at = |fraction: f64| changes[(fraction * (DRAWS - 1) as f64).round() as usize];
     let beyond = (1.0 - CONFIDENCE) / 2.0;
     let change = to - from;
-    // Few runs vary less among themselves than runs do, and an interval cannot be narrower than a cell.
+    // Few runs vary less among themselves than runs do, and an interval cannot be narrower than a
+    // cell.
     let wider = widening(base.len(), new.len());
     let width = |runs: &[RunFigure]| runs.iter().map(|run| run.width).fold(0.0, f64::max);
     let cell = (1.0 + width(base).max(width(new))).ln();
@@ -185,15 +191,17 @@ pub(super) fn estimate(base: &[RunFigure], new: &[RunFigure], rng: &mut Rng) -> 
     })
 }
 
-/// How much wider an interval from few runs has to be: Student's t instead of the normal distribution, and the variance of a sample
-/// instead of its own. 1 for single runs, of which nothing is known.
+/// How much wider an interval from few runs has to be: Student's t instead of the normal
+/// distribution, and the variance of a sample instead of its own. 1 for single runs, of which
+/// nothing is known.
 fn widening(base: usize, new: usize) -> f64 {
     let fewer = base.min(new);
     if fewer < 2 {
         return 1.0;
     }
     let degrees = base + new - 2;
-    /// 0.995 quantiles of Student's t with 2, 3, .. degrees of freedom, over that of the normal distribution.
+    /// 0.995 quantiles of Student's t with 2, 3, .. degrees of freedom, over that of the normal
+    /// distribution.
     const T: [f64; 12] = [3.853, 2.268, 1.787, 1.565, 1.439, 1.359, 1.303, 1.262, 1.230, 1.206, 1.186, 1.169];
     // An approximation with an error below 0.3 % there.
     let t = T.get(degrees - 2).copied().unwrap_or(1.0 + 1.909 / degrees as f64 + 3.7 / (degrees * degrees) as f64);
@@ -238,7 +246,8 @@ mod tests {
         estimate(&base, &new, &mut rng).unwrap()
     }
 
-    /// Of 20 comparisons of equal sides at 99 %, hardly one finds a change; runs that drift need several a side.
+    /// Of 20 comparisons of equal sides at 99 %, hardly one finds a change; runs that drift need
+    /// several a side.
     #[test]
     fn equal_sides_rarely_differ() {
         for (drift, runs, most) in [(0.0, 1, 2), (0.05, 3, 2), (0.2, 5, 2)] {

@@ -4,7 +4,8 @@ use super::{Profile, ProfileReader, Wrong};
 use limen::report::Counts;
 use std::fmt::Write;
 
-/// The columns. Only value and count are needed in a file that is read; values without a unit are in a column `value`.
+/// The columns. Only value and count are needed in a file that is read; values without a unit are
+/// in a column `value`.
 const COLUMNS: [&str; 6] = ["tag", "begin_s", "length_s", "digits", "value_ns", "count"];
 
 /// Whether a line has the headings of columns that can be read.

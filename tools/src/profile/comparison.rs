@@ -1,4 +1,5 @@
-//! The comparison of two sides' runs: what got worse, by how much, and whether runs of one side differ as much among themselves.
+//! The comparison of two sides' runs: what got worse, by how much, and whether runs of one side
+//! differ as much among themselves.
 
 use super::bootstrap::{CONFIDENCE, Estimate, FEWEST_INTERVALS, MOST_RUNS, RunFigure, Stat, estimate, figures};
 use super::host::{Host, HostDifference};
@@ -58,7 +59,8 @@ pub struct Comparison {
     pub new: Vec<String>,
     /// Whether the values are nanoseconds, except where a tag ends in `.batch`.
     pub has_unit: bool,
-    /// Changes: what got worse, the worst first; what is within noise; what got better; what is not known.
+    /// Changes: what got worse, the worst first; what is within noise; what got better; what is not
+    /// known.
     pub changes: Vec<Change>,
     /// Histograms of one side only, and the name of the side.
     pub missing: Vec<(String, &'static str)>,
@@ -209,7 +211,8 @@ impl Comparison {
         }
     }
 
-    /// Returns the comparison and the verdicts on its limits as one JSON object with a final newline.
+    /// Returns the comparison and the verdicts on its limits as one JSON object with a final
+    /// newline.
     pub fn json(&self, verdicts: &[GateVerdict]) -> String {
         let number = |x: f64| if x.is_finite() { json!(x) } else { Value::Null };
         let changes = self.changes.iter().map(|change| {
@@ -399,7 +402,8 @@ mod tests {
         assert!(!limit.judge(&comparison, false).tripped);
     }
 
-    /// Runs of 1,200 latencies with an exponential tail. The medians of runs have a standard deviation of 4 %.
+    /// Runs of 1,200 latencies with an exponential tail. The medians of runs have a standard
+    /// deviation of 4 %.
     #[test]
     fn five_runs_a_side_find_30_percent_and_rarely_raise_a_false_alarm() {
         fn run(centre: f64, rng: &mut Rng) -> Profile {

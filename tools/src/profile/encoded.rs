@@ -1,7 +1,8 @@
-//! The encoded histogram in a line of an interval log: base64 of HdrHistogram's V2 encoding, deflated or not.
+//! The encoded histogram in a line of an interval log: base64 of HdrHistogram's V2 encoding,
+//! deflated or not.
 //!
-//! Not the decoder of the crate `hdrhistogram`, which takes the sizes in the header at their word: 60 bytes make it allocate
-//! 4 GiB.
+//! Not the decoder of the crate `hdrhistogram`, which takes the sizes in the header at their word:
+//! 60 bytes make it allocate 4 GiB.
 
 use crate::dump::hlog::histogram;
 use data_encoding::BASE64;
@@ -17,7 +18,8 @@ const V2_DEFLATED: u32 = 0x1c84_9314;
 const DOUBLES: [u32; 2] = [0x0c72_124e, 0x0c72_124f];
 /// The bytes before the counts.
 const HEADER: usize = 40;
-/// The most bytes of an inflated histogram: with three digits and 64 bits it has at most half a million.
+/// The most bytes of an inflated histogram: with three digits and 64 bits it has at most half a
+/// million.
 const MAX_INFLATED: u64 = 16 << 20;
 const BEYOND: &str = "the histogram has counts that are too large, or beyond the largest value";
 /// The most bytes of a number in it.

@@ -94,7 +94,8 @@ impl Host {
         ]
     }
 
-    /// Returns the properties in which the hosts of two sides differ. Of two runs on one host none is decisive.
+    /// Returns the properties in which the hosts of two sides differ. Of two runs on one host none
+    /// is decisive.
     pub fn differences(base: &[&Host], new: &[&Host]) -> Vec<HostDifference> {
         let empty = Host::default().properties();
         let values = |hosts: &[&Host], at: usize| {

@@ -8,7 +8,8 @@ use std::io;
 
 /// The first column of the legend.
 const LEGEND: &str = "\"StartTimestamp\"";
-/// Times below this many seconds before the start of the log count from the start, as in Java's reader.
+/// Times below this many seconds before the start of the log count from the start, as in Java's
+/// reader.
 const YEAR: f64 = 365.0 * 24.0 * 3600.0;
 
 /// Whether a line is one of an interval log.
@@ -98,7 +99,8 @@ pub(super) fn text(profile: &Profile) -> io::Result<String> {
 pub(super) mod tests {
     use super::*;
 
-    /// The first lines of a log that jHiccup wrote with Java's `HistogramLogWriter`, once with a base time and tags.
+    /// The first lines of a log that jHiccup wrote with Java's `HistogramLogWriter`, once with a
+    /// base time and tags.
     const JAVA: &str = "#[Logged with jHiccup version 2.0.7-SNAPSHOT]
 #[Histogram log format version 1.2]
 #[StartTime: 1441812279.474 (seconds since epoch), Wed Sep 09 08:24:39 PDT 2015]

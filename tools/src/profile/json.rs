@@ -1,4 +1,5 @@
-//! `.json`: one object with the counts of every interval and, for readers that need no more, quantiles of the sums.
+//! `.json`: one object with the counts of every interval and, for readers that need no more,
+//! quantiles of the sums.
 
 use super::{Profile, ProfileInterval, ProfileReader, Wrong};
 use crate::text::escape::plain_json;

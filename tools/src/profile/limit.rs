@@ -1,4 +1,5 @@
-//! `--fail 'p99(camera->labels) = +5%'`: by how much a figure may get worse before the comparison fails.
+//! `--fail 'p99(camera->labels) = +5%'`: by how much a figure may get worse before the comparison
+//! fails.
 //!
 //! As with `--fail-on`, a limit that cannot be judged trips.
 
@@ -30,7 +31,8 @@ pub struct Limit {
     allowed: Amount,
 }
 
-/// How many times wider than a limit the half of an interval may be: beyond, the runs cannot show whether the limit is kept.
+/// How many times wider than a limit the half of an interval may be: beyond, the runs cannot show
+/// whether the limit is kept.
 const WIDEST: f64 = 5.0;
 /// A limit below this fraction counts as this fraction: no number of runs resolves a change of 0 %.
 const FINEST: f64 = 0.02;
@@ -104,9 +106,11 @@ impl Limit {
 
     /// Judges a comparison.
     ///
-    /// The limit trips if the figure got worse by more than the limit, and by more than runs differ. It also trips if it cannot be judged:
-    /// the hosts cannot be compared (unless `any_host`), a figure is missing, or the half of the 99 % interval is more than five times
-    /// wider than the limit while its upper end exceeds the limit. A limit below 2 % counts as 2 % for that width.
+    /// The limit trips if the figure got worse by more than the limit, and by more than runs
+    /// differ. It also trips if it cannot be judged: the hosts cannot be compared (unless
+    /// `any_host`), a figure is missing, or the half of the 99 % interval is more than five times
+    /// wider than the limit while its upper end exceeds the limit. A limit below 2 % counts as 2 %
+    /// for that width.
     pub fn judge(&self, comparison: &Comparison, any_host: bool) -> GateVerdict {
         let verdict = |tripped, value, text: String| GateVerdict {
             gate: self.text.clone(),
@@ -195,7 +199,8 @@ impl Limit {
         }
     }
 
-    /// How many runs a side would show a change as small as the limit, if these runs differ too much to judge it.
+    /// How many runs a side would show a change as small as the limit, if these runs differ too
+    /// much to judge it.
     fn runs_needed(&self, change: &Change, runs: usize) -> Option<String> {
         let most = self.fraction_of(change.base);
         let finest = most.max(FINEST);

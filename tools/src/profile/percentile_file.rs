@@ -1,7 +1,7 @@
 //! `.hgrm`: percentile text, as HdrHistogram's ports, wrk2 and hdr-plot's other sources print it.
 //!
-//! A row says how many values are at most as large as its own, so what lies between two rows is counted at the upper one: percentiles of
-//! the rows stay what they are, others are rounded up.
+//! A row says how many values are at most as large as its own, so what lies between two rows is
+//! counted at the upper one: percentiles of the rows stay what they are, others are rounded up.
 
 use super::{Profile, ProfileReader, Series, Wrong};
 use crate::dump::{hgrm::percentile_text, hgrm_unit};

@@ -51,7 +51,8 @@ impl Curve {
         let left = (self.counts.len() as f64).log10() - decades;
         let value = match () {
             () if left < -END => None,
-            // At the distance of one value from the end a quantile is still that of the last but one.
+            // At the distance of one value from the end a quantile is still that of the last but
+            // one.
             () if left < END => Some(self.counts.max()),
             () => self.counts.quantile(1.0 - 10f64.powf(-decades)),
         };
@@ -128,7 +129,8 @@ pub(super) fn percentile(decade: usize) -> String {
 }
 
 impl Plot {
-    /// Returns the curves of the paths in some profiles, or of all histograms where none is of a path; at most six.
+    /// Returns the curves of the paths in some profiles, or of all histograms where none is of a
+    /// path; at most six.
     pub fn of_paths(profiles: &[Profile]) -> Self {
         let mut paths = profiles.to_vec();
         let is_path = |series: &Series| series.tag.ends_with(".e2e");
@@ -141,7 +143,8 @@ impl Plot {
         Plot { left_out: all - plot.curves.len(), ..plot }
     }
 
-    /// Returns the curves of the histograms of some profiles: paths first, the others after them, and at most six.
+    /// Returns the curves of the histograms of some profiles: paths first, the others after them,
+    /// and at most six.
     pub fn new(profiles: &[Profile]) -> Self {
         let all: Vec<(&Profile, &Series)> =
             profiles.iter().flat_map(|profile| profile.series.iter().map(move |series| (profile, series))).collect();

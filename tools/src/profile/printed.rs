@@ -9,8 +9,8 @@ use crate::text::table::Table;
 /// The columns of quantiles.
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
-/// Returns a table of percentiles for each profile, for a terminal of 80 columns. A quantile with fewer than ten values beyond it is
-/// shown as `–`.
+/// Returns a table of percentiles for each profile, for a terminal of 80 columns. A quantile with
+/// fewer than ten values beyond it is shown as `–`.
 pub fn show_profiles(profiles: &[Profile]) -> String {
     let mut text = String::new();
     for (at, profile) in profiles.iter().enumerate() {

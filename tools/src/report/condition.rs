@@ -1,4 +1,5 @@
-//! The conditions of `--fail-on` and `--fail`: a figure, a sign and a value, such as `p99(camera->labels) > 1m 30s`.
+//! The conditions of `--fail-on` and `--fail`: a figure, a sign and a value, such as
+//! `p99(camera->labels) > 1m 30s`.
 
 use limen::unit::Span;
 

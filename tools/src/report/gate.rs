@@ -1,8 +1,8 @@
 //! `--fail-on`: a condition on the report that fails the run.
 //!
-//! An expression is `FIGURE OP VALUE`. It is parsed before the run, so that a typo costs nothing, and judged after it. A
-//! gate that cannot be judged (an unknown figure, one that is not a number, too few samples for a quantile) trips: a check
-//! that silently checks nothing is worse than none.
+//! An expression is `FIGURE OP VALUE`. It is parsed before the run, so that a typo costs nothing,
+//! and judged after it. A gate that cannot be judged (an unknown figure, one that is not a number,
+//! too few samples for a quantile) trips: a check that silently checks nothing is worse than none.
 
 mod expression;
 

@@ -19,7 +19,8 @@ impl<'a> ReportIndex<'a> {
     pub(crate) fn new(report: &'a Report) -> Self {
         let of_nodes = report.histograms.iter().filter(|one| one.to.is_none());
         let mut index = ReportIndex {
-            // In the reverse order, so that the first of a name counts, as it does in `Report::histogram`.
+            // In the reverse order, so that the first of a name counts, as it does in
+            // `Report::histogram`.
             terms: of_nodes.rev().map(|one| ((&*one.node, one.term), &one.recorded)).collect(),
             paths: report.paths().map(|(from, to, _)| (from, to)).collect(),
             deadlines: report.deadlines.iter().rev().map(|path| ((&*path.from, &*path.to), path)).collect(),

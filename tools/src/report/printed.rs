@@ -1,6 +1,7 @@
 //! The printed report of a run: one headline, then tables.
 //!
-//! Quantiles with too few samples are printed as `–`; a term that a node does not have is left blank.
+//! Quantiles with too few samples are printed as `–`; a term that a node does not have is left
+//! blank.
 
 mod full;
 mod latency;
@@ -70,7 +71,8 @@ pub fn show_report(report: &Report, detail: Detail) -> String {
     text
 }
 
-/// The number of messages that a source began. Its ports carry parts of the same messages, so this is the count of the busiest one.
+/// The number of messages that a source began. Its ports carry parts of the same messages, so this
+/// is the count of the busiest one.
 fn begun_by(index: &ReportIndex<'_>, source: &NodeReport) -> u64 {
     index.outgoing(&source.name).iter().map(|e| e.sent).max().unwrap_or(source.done)
 }

@@ -44,7 +44,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::UNIX_EPOCH;
 
-/// The summary of one run, or why there was none: the parts of its [`Report`] with what follows from them.
+/// The summary of one run, or why there was none: the parts of its [`Report`] with what follows
+/// from them.
 #[derive(Clone, Debug, Default, Serialize)]
 #[allow(missing_docs, reason = "the module's table says what each field holds")]
 pub struct Summary<'a> {
@@ -138,11 +139,13 @@ impl<'a> Summary<'a> {
 
     /// Returns the object as JSON text with a final newline.
     pub fn json(&self) -> String {
-        // Every key is text and every value a number, text, or a list or map of those: this cannot fail.
+        // Every key is text and every value a number, text, or a list or map of those: this cannot
+        // fail.
         plain_json(serde_json::to_string_pretty(self).unwrap_or_default() + "\n")
     }
 
-    /// Returns CSV text: a heading, and a row for each histogram. The cell of a quantile with too few samples is empty.
+    /// Returns CSV text: a heading, and a row for each histogram. The cell of a quantile with too
+    /// few samples is empty.
     pub fn csv(&self) -> String {
         let mut text = String::from("tag,unit,count,min,p50,p90,p99,p99.9,max,mean,samples\n");
         let cell = |value: Option<u64>| value.map_or_else(String::new, |v| v.to_string());
@@ -196,8 +199,8 @@ fn metrics(report: &Report) -> BTreeMap<String, f64> {
         .into_iter()
         .filter_map(|name| Some((name.to_string(), report.metric(name)?)));
     let lost = report.losses().into_iter().map(|(reason, n)| (format!("lost.{reason}"), n as f64));
-    // The metric of a node with such a name wins, as it does in an expression. `collect` would sort the pairs first: code that is
-    // compiled for every type of them.
+    // The metric of a node with such a name wins, as it does in an expression. `collect` would sort
+    // the pairs first: code that is compiled for every type of them.
     let mut all = BTreeMap::new();
     all.extend(lost.chain(of_all).chain(own));
     all

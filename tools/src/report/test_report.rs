@@ -48,7 +48,8 @@ fn deadline(to: &str, judged: u64, missed: u64) -> DeadlineReport {
     deadline
 }
 
-/// `camera` sends 140 messages, 40 are superseded, 100 pass `digit` and end in `score` and `labels`.
+/// `camera` sends 140 messages, 40 are superseded, 100 pass `digit` and end in `score` and
+/// `labels`.
 pub(crate) fn report() -> Report {
     let compute: Vec<u64> = (1..=100).map(|n| n * 10_000).collect();
     let e2e: Vec<u64> = (1..=100).map(|n| n * 50_000).collect();

@@ -1,8 +1,10 @@
-//! Events of a running graph on stderr: one line per event, at most one a second for each kind and node or edge.
+//! Events of a running graph on stderr: one line per event, at most one a second for each kind and
+//! node or edge.
 //!
-//! The first event is printed at once. Those that follow within a second are counted, and printed as one line when the second is
-//! over: `… ×37 more: ` and the last of them. Seconds in which less than one message in a hundred missed its deadline are added up, and
-//! printed as one line a minute.
+//! The first event is printed at once. Those that follow within a second are counted, and printed
+//! as one line when the second is over: `… ×37 more: ` and the last of them. Seconds in which less
+//! than one message in a hundred missed its deadline are added up, and printed as one line a
+//! minute.
 
 use crate::text::escape::one_line;
 use limen::{Event, EventKind};
@@ -13,7 +15,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The time between two lines about one kind of event at one node or edge.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The time between two lines about a path of which few messages miss the deadline, and how many of a hundred are few.
+/// The time between two lines about a path of which few messages miss the deadline, and how many of
+/// a hundred are few.
 const FEW_EVERY: Duration = Duration::from_secs(60);
 const FEW_PERCENT: u64 = 1;
 
@@ -35,7 +38,8 @@ pub(crate) struct RateLimiter {
     sums: bool,
 }
 
-/// An event to print, and the number of events that it stands for, itself included; 0 if it was not withheld.
+/// An event to print, and the number of events that it stands for, itself included; 0 if it was not
+/// withheld.
 #[derive(Debug)]
 pub(crate) struct EventLine {
     event: Event,
@@ -63,8 +67,8 @@ impl RateLimiter {
         Some(EventLine { event, more: 0 })
     }
 
-    /// Returns the lines for events withheld for a second, or for all withheld events if `all`. Forgets kinds and places without an
-    /// event for a second.
+    /// Returns the lines for events withheld for a second, or for all withheld events if `all`.
+    /// Forgets kinds and places without an event for a second.
     pub(crate) fn due(&mut self, now: SystemTime, all: bool) -> Vec<EventLine> {
         let mut lines = Vec::new();
         self.withheld.retain(|_, withheld| {
@@ -119,8 +123,9 @@ impl EventLine {
         format!("{when} {more}{}", one_line(&self.event.to_string()))
     }
 
-    /// The line as JSON: `time` (seconds since 1970), `level`, `message`, `event` (its kind), `at` (ns of the run's clock), `node`
-    /// and `edge` or `path` if it has them, and `count`, the number of events it stands for.
+    /// The line as JSON: `time` (seconds since 1970), `level`, `message`, `event` (its kind), `at`
+    /// (ns of the run's clock), `node` and `edge` or `path` if it has them, and `count`, the number
+    /// of events it stands for.
     pub(crate) fn json(&self) -> Value {
         let Event { wall, kind, .. } = &self.event;
         let time = wall.duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
@@ -180,7 +185,8 @@ mod tests {
         for ms in [900, 1_000, 1_100] {
             print(limiter.due(UNIX_EPOCH + Duration::from_millis(ms), false));
         }
-        // Within a second after such a line events are counted again; after a quiet second they are printed at once.
+        // Within a second after such a line events are counted again; after a quiet second they are
+        // printed at once.
         print(limiter.add(event(1_500, returned("arm"))).into_iter().collect());
         print(limiter.due(UNIX_EPOCH + Duration::from_millis(2_000), false));
         print(limiter.due(UNIX_EPOCH + Duration::from_millis(3_000), false));

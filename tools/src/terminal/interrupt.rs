@@ -1,5 +1,6 @@
-//! SIGINT, SIGTERM and SIGHUP: the first asks the graph to stop, which drains the messages in flight and writes every report;
-//! the second exits at once. A signal within half a second of the first is the same request, delivered twice.
+//! SIGINT, SIGTERM and SIGHUP: the first asks the graph to stop, which drains the messages in
+//! flight and writes every report; the second exits at once. A signal within half a second of the
+//! first is the same request, delivered twice.
 //!
 //! Only a program may install this, never the engine.
 
@@ -12,7 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{process, thread};
 
-/// Signals that follow the first within this time are the same request: `timeout` and `sudo` signal the process and its group.
+/// Signals that follow the first within this time are the same request: `timeout` and `sudo` signal
+/// the process and its group.
 const SAME_REQUEST: Duration = Duration::from_millis(500);
 /// Shells expect this plus the number of the signal that ended a program.
 const SIGNALLED: i32 = 128;
@@ -44,7 +46,8 @@ struct InterruptState {
 }
 
 impl Interrupt {
-    /// Installs the handler, and starts the thread that answers signals. If the system refuses, prints an error on stderr.
+    /// Installs the handler, and starts the thread that answers signals. If the system refuses,
+    /// prints an error on stderr.
     pub fn install() -> Self {
         let interrupt = Interrupt::default();
         let handler = interrupt.clone();

@@ -1,7 +1,7 @@
 //! Messages on stderr before and during a run: as text, or as one JSON object per line.
 //!
-//! While a graph runs, and when a signal is answered, nothing waits for whoever reads stderr: a line that stderr does not take within a tenth of
-//! a second is not printed, and counted.
+//! While a graph runs, and when a signal is answered, nothing waits for whoever reads stderr: a
+//! line that stderr does not take within a tenth of a second is not printed, and counted.
 
 use crate::terminal::events::EventLine;
 use crate::text::escape::{plain, plain_json};
@@ -17,9 +17,10 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The format of lines on stderr. An object has `time` (seconds since 1970), `level`, `message`; that of a problem also `code`,
-/// `file`, `line`, `column`, `help`; that of an event `event` (its kind), `at` (ns of the run's clock), `count` (the number of
-/// events it stands for), and `node` and `edge` if it has them.
+/// The format of lines on stderr. An object has `time` (seconds since 1970), `level`, `message`;
+/// that of a problem also `code`, `file`, `line`, `column`, `help`; that of an event `event` (its
+/// kind), `at` (ns of the run's clock), `count` (the number of events it stands for), and `node`
+/// and `edge` if it has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// Text for a terminal
@@ -32,7 +33,8 @@ pub enum LogFormat {
 /// The format of the process; static because the signal handler prints too.
 static JSON: AtomicBool = AtomicBool::new(false);
 
-/// How long a line may wait for stderr while a graph runs, ms; not at all if lines before it were not printed.
+/// How long a line may wait for stderr while a graph runs, ms; not at all if lines before it were
+/// not printed.
 const WAIT_MS: u8 = 100;
 /// A pipe with room takes so many bytes without blocking (`PIPE_BUF`).
 const PIECE: usize = 4096;

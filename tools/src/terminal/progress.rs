@@ -1,5 +1,6 @@
-//! The progress line of a run: what sources and sinks did and how fast, what was lost, and the slowest node of the last second. Off if stderr is not a terminal, and if nodes of the graph print lines on the same terminal: those
-//! show the progress.
+//! The progress line of a run: what sources and sinks did and how fast, what was lost, and the
+//! slowest node of the last second. Off if stderr is not a terminal, and if nodes of the graph
+//! print lines on the same terminal: those show the progress.
 
 use crate::terminal::log;
 use crate::text::escape::one_line;
@@ -127,7 +128,8 @@ fn line<'a>(rate: f64, lost: u64, slowest: Option<(&str, u64)>, ends: impl Itera
     text
 }
 
-/// The node whose calls took longest in the last second, by their median, or by the longest where there were few.
+/// The node whose calls took longest in the last second, by their median, or by the longest where
+/// there were few.
 fn slowest(stats: &[NodeStats]) -> Option<(&str, u64)> {
     let times = stats.iter().filter_map(|stats| {
         let window = stats.compute.filter(|window| window.count > 0)?;

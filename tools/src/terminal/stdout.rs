@@ -1,7 +1,7 @@
 //! The output for reports: stdout, or with `--json` a stdout that nothing else can write to.
 //!
-//! `--json` promises exactly one object. A `console` node prints on stdout too, and so may native code of a backend: during
-//! the run their output goes to stderr.
+//! `--json` promises exactly one object. A `console` node prints on stdout too, and so may native
+//! code of a backend: during the run their output goes to stderr.
 
 use crate::report::exit_code::FAILED;
 use crate::terminal::log::print_error;
@@ -53,8 +53,8 @@ impl Stdout {
         Some(format!("stdout is `{}`, which the node `{node}` writes; redirect it elsewhere", path.display()))
     }
 
-    /// Prints a graph file. Unless stdout is a terminal, keeps bidirectional control characters as they are: the output is a YAML file
-    /// whose names and values may contain them.
+    /// Prints a graph file. Unless stdout is a terminal, keeps bidirectional control characters as
+    /// they are: the output is a YAML file whose names and values may contain them.
     pub(crate) fn print_file(&mut self, text: &str) -> u8 {
         if io::stdout().is_terminal() {
             return self.print(text, 0);

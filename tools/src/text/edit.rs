@@ -64,7 +64,8 @@ pub(crate) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Finds the lines as YAML does: they end with `\n`, `\r\n` or `\r`, and a byte order mark is no part of the first.
+    /// Finds the lines as YAML does: they end with `\n`, `\r\n` or `\r`, and a byte order mark is
+    /// no part of the first.
     pub(crate) fn new(text: &'a str) -> Self {
         let bytes = text.as_bytes();
         let ends = |at: &usize| bytes[*at] == b'\n' || bytes[*at] == b'\r' && bytes.get(at + 1) != Some(&b'\n');
@@ -73,7 +74,8 @@ impl<'a> Lines<'a> {
         Lines { text, starts }
     }
 
-    /// Returns the byte at which a character begins. `line` and `column` count from 1, and `column` counts characters.
+    /// Returns the byte at which a character begins. `line` and `column` count from 1, and `column`
+    /// counts characters.
     pub(crate) fn offset(&self, line: u64, column: u64) -> Option<usize> {
         let index = |n: u64| usize::try_from(n).ok()?.checked_sub(1);
         let start = *self.starts.get(index(line)?)?;

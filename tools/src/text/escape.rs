@@ -16,7 +16,8 @@ pub(crate) fn shell_word(path: &str) -> String {
     if !path.is_empty() && path.chars().all(is_plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
 }
 
-/// Escapes text for XML, in which control characters were escaped before. What XML cannot contain is replaced.
+/// Escapes text for XML, in which control characters were escaped before. What XML cannot contain
+/// is replaced.
 pub(crate) fn xml(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len() + 8);
     for c in text.chars() {

@@ -10,7 +10,8 @@ pub(crate) fn width(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Writes a paragraph, wrapped between words; lines after the first are indented by the width of `lead`.
+/// Writes a paragraph, wrapped between words; lines after the first are indented by the width of
+/// `lead`.
 pub(crate) fn paragraph(to: &mut String, lead: &str, text: &str) {
     // A long lead would leave too little room.
     let indent = if width(lead) > WIDTH / 3 { 8 } else { width(lead) };
@@ -30,7 +31,8 @@ pub(crate) fn paragraph(to: &mut String, lead: &str, text: &str) {
     to.push('\n');
 }
 
-/// Breaks a text between words into lines of at most `most` columns; a longer word has a line of its own.
+/// Breaks a text between words into lines of at most `most` columns; a longer word has a line of
+/// its own.
 pub(crate) fn wrapped(text: &str, most: usize) -> String {
     let mut lines = String::new();
     let mut column = 0;

@@ -1,8 +1,9 @@
 //! Tables with aligned columns, for plans and reports.
 //!
-//! Every cell passes through [`one_line`], because names and messages come from files. A column without content is left out. No
-//! line is longer than [`WIDTH`]: a table with too many columns continues below, with the name of each row repeated, and a cell
-//! that is still too long is cut in its middle.
+//! Every cell passes through [`one_line`], because names and messages come from files. A column
+//! without content is left out. No line is longer than [`WIDTH`]: a table with too many columns
+//! continues below, with the name of each row repeated, and a cell that is still too long is cut in
+//! its middle.
 
 use super::escape::one_line;
 use super::paragraph::{WIDTH, width};
@@ -30,8 +31,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table without rows. A heading that begins with `<` makes a left-aligned text column, any other a right-aligned one for
-    /// numbers.
+    /// A table without rows. A heading that begins with `<` makes a left-aligned text column, any
+    /// other a right-aligned one for numbers.
     pub(crate) fn new<'a>(headings: impl IntoIterator<Item = &'a str>) -> Self {
         let columns = headings.into_iter().map(|heading| match heading.strip_prefix('<') {
             Some(text) => (text.to_string(), Align::Left),
@@ -66,7 +67,8 @@ impl Table {
         self.columns.iter().enumerate().map(widest).collect()
     }
 
-    /// Groups of columns that fit side by side, in order; each group after the first begins with the name of the row.
+    /// Groups of columns that fit side by side, in order; each group after the first begins with
+    /// the name of the row.
     fn blocks(&self, widths: &[usize]) -> Vec<Vec<usize>> {
         let shown: Vec<usize> = (0..widths.len()).filter(|i| widths[*i] > 0).collect();
         let fits = |columns: &[usize]| {

@@ -1,4 +1,5 @@
-//! The messages of Perfetto's trace format that a trace of limen has, with the numbers that its `perfetto_trace.proto` gives them.
+//! The messages of Perfetto's trace format that a trace of limen has, with the numbers that its
+//! `perfetto_trace.proto` gives them.
 
 use prost::Message;
 

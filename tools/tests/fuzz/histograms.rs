@@ -1,4 +1,5 @@
-//! Files of histograms with any bytes in them: read without a panic, and printed, drawn, converted and compared if they can be read.
+//! Files of histograms with any bytes in them: read without a panic, and printed, drawn, converted
+//! and compared if they can be read.
 
 use limen_run::{Comparison, Plot, Profile, ProfileFormat, Stat, show_profiles};
 use limen_tests::fuzz::{attack, damage, pick};
@@ -27,7 +28,8 @@ const WORDS: [&str; 12] = [
     "[[1,1],",
 ];
 
-/// Damages a histogram behind its base64 and its compression, where a bit flipped outside hardly reaches.
+/// Damages a histogram behind its base64 and its compression, where a bit flipped outside hardly
+/// reaches.
 fn recoded(rng: &mut fastrand::Rng) -> String {
     let mut bytes: Vec<u8> = [0x1c84_9313u32, 12, 0, 3].iter().flat_map(|word| word.to_be_bytes()).collect();
     bytes.extend([1, 60_000_000_000, 1f64.to_bits()].iter().flat_map(|long: &u64| long.to_be_bytes()));

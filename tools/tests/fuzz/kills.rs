@@ -1,5 +1,6 @@
-//! The program is killed (SIGKILL) at a random moment while it writes every kind of file: older files stay whole, incomplete
-//! files are readable as far as they were written, and the next run works and reports them.
+//! The program is killed (SIGKILL) at a random moment while it writes every kind of file: older
+//! files stay whole, incomplete files are readable as far as they were written, and the next run
+//! works and reports them.
 
 use super::program;
 use limen_tests::fuzz::{attack_in_children, pick};
@@ -84,7 +85,8 @@ fn appended(sink: &Sink, older: &[u8], whole: &[u8]) -> Vec<u8> {
     [older, &whole[if older.is_empty() { 0 } else { header }..]].concat()
 }
 
-/// Checks a file after a run with this `exists:` was killed: the older file is whole, or the new one is readable.
+/// Checks a file after a run with this `exists:` was killed: the older file is whole, or the new
+/// one is readable.
 fn check_after_kill(
     sink: &Sink,
     exists: &str,

@@ -1,5 +1,5 @@
-//! Attacks on the program itself: it is killed at random moments, and given models that may crash their process, and files of
-//! histograms from anywhere.
+//! Attacks on the program itself: it is killed at random moments, and given models that may crash
+//! their process, and files of histograms from anywhere.
 //!
 //! `LIMEN_FUZZ` and `LIMEN_FUZZ_FIRST` as for the suites of `limen-tests`.
 

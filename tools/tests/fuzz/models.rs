@@ -1,5 +1,6 @@
-//! Models of valid operators with absurd attributes, and damaged shipped models, on every runtime of this build, in the trial
-//! process: each is accepted, or refused with the node's name, and neither the program nor the machine is harmed.
+//! Models of valid operators with absurd attributes, and damaged shipped models, on every runtime
+//! of this build, in the trial process: each is accepted, or refused with the node's name, and
+//! neither the program nor the machine is harmed.
 
 use super::program;
 use limen_infer::onnx::{Artifact, Elem, Length};

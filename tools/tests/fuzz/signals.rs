@@ -1,5 +1,5 @@
-//! Requests to stop that arrive several times within microseconds, at a random moment: the run drains once, its file is
-//! complete, and it reports.
+//! Requests to stop that arrive several times within microseconds, at a random moment: the run
+//! drains once, its file is complete, and it reports.
 
 use super::program;
 use limen_tests::fuzz::{attack_in_children, pick};

@@ -32,7 +32,8 @@ const ONCE: Duration = Duration::from_millis(1050);
 Exit status: 0; 1 if nothing runs or the run has ended; 2 for bad arguments"
 )]
 struct Arguments {
-    /// The graph's name, the number of its process, or the path of its socket; may be left out if one graph runs
+    /// The graph's name, the number of its process, or the path of its socket; may be left out if
+    /// one graph runs
     #[arg(value_name = "GRAPH")]
     graph: Option<String>,
 

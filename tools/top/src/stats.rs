@@ -47,7 +47,8 @@ impl Stats {
         Ok(Stats { stats, whole, threads })
     }
 
-    /// The object, with `rate` in nodes and edges (a second, since `before`) and `cpu` in workers (the part of a CPU, or null).
+    /// The object, with `rate` in nodes and edges (a second, since `before`) and `cpu` in workers
+    /// (the part of a CPU, or null).
     pub(crate) fn with_rates(&self, before: &Stats) -> Value {
         let (mut whole, shown) = (self.whole.clone(), Shown::new(self.clone(), Some(before)));
         let mut add = |list: &str, key: &str, values: Vec<Value>| {

@@ -264,7 +264,8 @@ fn with_state(name: String, states: &[(bool, &str)]) -> String {
     states.iter().filter(|(is, _)| *is).fold(name, |name, (_, state)| name + " (" + state + ")")
 }
 
-/// From every source to the sinks: each node once with what follows it, where another edge leads to it again only its name.
+/// From every source to the sinks: each node once with what follows it, where another edge leads to
+/// it again only its name.
 fn tree(shown: &Shown) -> Vec<Row> {
     let stats = &shown.stats;
     let index: HashMap<&str, usize> =
@@ -279,7 +280,8 @@ fn tree(shown: &Shown) -> Vec<Row> {
     }
     let mut rows = Vec::new();
     let mut is_shown = vec![false; stats.nodes.len()];
-    // Nodes that nothing feeds come first; others that were not reached would be part of a cycle, which no graph has.
+    // Nodes that nothing feeds come first; others that were not reached would be part of a cycle,
+    // which no graph has.
     let roots = (0..stats.nodes.len()).filter(|at| !is_fed[*at]).chain(0..stats.nodes.len());
     for root in roots {
         if is_shown[root] {

@@ -1,4 +1,5 @@
-//! `limen-top --once` on a graph that runs in this process, and on sockets that only look like a run's.
+//! `limen-top --once` on a graph that runs in this process, and on sockets that only look like a
+//! run's.
 
 #![allow(missing_docs, reason = "a test")]
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
@@ -85,7 +86,8 @@ fn a_running_graph_is_printed_once() {
     }
     let json: Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!((&json["graph"], &json["state"]), (&json!("shown"), &json!("running")));
-    // Of the second between the two questions, however late a loaded machine asks: five in six are stopped.
+    // Of the second between the two questions, however late a loaded machine asks: five in six are
+    // stopped.
     let rate = |list: &str, at: usize| json[list][at]["rate"].as_f64().unwrap();
     assert!(rate("nodes", 0) > 0.0 && rate("nodes", 2) > 0.0 && rate("nodes", 2) < rate("nodes", 0), "{json:#}");
     assert!(rate("edges", 0) > rate("edges", 1), "{json:#}");

@@ -12,8 +12,8 @@ use std::ffi::CString;
 pub struct Image(Vec<u8>);
 
 impl Image {
-    /// Takes what was kept of an earlier start ([`Image::bytes`]): the driver runs it as it is, so it has to be from a file that only the
-    /// user of this process can have written.
+    /// Takes what was kept of an earlier start ([`Image::bytes`]): the driver runs it as it is, so
+    /// it has to be from a file that only the user of this process can have written.
     pub fn kept(bytes: &PrivateBytes) -> Image {
         Image(bytes.to_vec())
     }
@@ -21,7 +21,8 @@ impl Image {
     /// Takes code that somebody else made.
     ///
     /// # Errors
-    /// If it is not a cubin that lies in these bytes whole: the driver is not told how many there are, and reads what the code itself says.
+    /// If it is not a cubin that lies in these bytes whole: the driver is not told how many there
+    /// are, and reads what the code itself says.
     pub fn cubin(bytes: Vec<u8>) -> Result<Image, Error> {
         match elf_end(&bytes) {
             Some(end) if end <= bytes.len() => Ok(Image(bytes)),
@@ -41,8 +42,8 @@ const CUDA_MACHINE: u16 = 190;
 /// A section that has no bytes in the file.
 const NO_BITS: u32 = 8;
 
-/// Returns where a file of ELF ends, by what it says itself: its header, its tables, its segments and its sections; `None` if it is none
-/// for CUDA.
+/// Returns where a file of ELF ends, by what it says itself: its header, its tables, its segments
+/// and its sections; `None` if it is none for CUDA.
 fn elf_end(bytes: &[u8]) -> Option<usize> {
     fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
         bytes.get(at..at.checked_add(N)?)?.try_into().ok()
@@ -54,7 +55,8 @@ fn elf_end(bytes: &[u8]) -> Option<usize> {
         return None;
     }
     let mut end = 64usize;
-    // Where a table begins, how long its entries are and how many; within an entry, its type, and the place and length of what it names.
+    // Where a table begins, how long its entries are and how many; within an entry, its type, and
+    // the place and length of what it names.
     for (table, length, count, [place, size]) in [(32, 54, 56, [8, 32]), (40, 58, 60, [24, 32])] {
         let (table, length, count) = (long(table)?, usize::from(half(length)?), usize::from(half(count)?));
         end = end.max(table.checked_add(length.checked_mul(count)?)?);

@@ -86,7 +86,8 @@ pub struct Context {
 #[derive(Debug)]
 struct RawEvent(sys::CUevent);
 
-// SAFETY: the driver's handles may be used by any thread that has bound the context, and by several at the same time.
+// SAFETY: the driver's handles may be used by any thread that has bound the context, and by several
+// at the same time.
 unsafe impl Send for Context {}
 // SAFETY: as above; what changes here is behind locks.
 unsafe impl Sync for Context {}
@@ -159,7 +160,8 @@ impl Context {
         result
     }
 
-    /// Gives the device up, as after an error after which nothing works: it is busy with something that does not end.
+    /// Gives the device up, as after an error after which nothing works: it is busy with something
+    /// that does not end.
     pub fn give_up(&self, why: String) {
         let error = Error::Lost(why);
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
@@ -236,7 +238,8 @@ impl Drop for Context {
             false => std::mem::forget(handles),
         }
         if is_bound && !self.memory_stream.is_null() {
-            // SAFETY: it was created here, and all memory that was allocated on it has been freed: it holds this context.
+            // SAFETY: it was created here, and all memory that was allocated on it has been freed:
+            // it holds this context.
             let _ = unsafe { result::stream::destroy(self.memory_stream) };
         }
         // SAFETY: retained when this was opened.

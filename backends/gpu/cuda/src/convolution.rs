@@ -15,8 +15,8 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::sync::{Arc, PoisonError};
 
-/// Images in memory: how many, their channels, layers, rows and columns, and the distances of elements along each. An image of two
-/// dimensions has one layer.
+/// Images in memory: how many, their channels, layers, rows and columns, and the distances of
+/// elements along each. An image of two dimensions has one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Images {
     /// From the beginning of the memory to the first element.
@@ -27,20 +27,23 @@ pub struct Images {
     pub strides: [usize; 5],
 }
 
-/// A convolution to be prepared, computed in `F32`: the sum over the taps of a window and the channels of a group.
+/// A convolution to be prepared, computed in `F32`: the sum over the taps of a window and the
+/// channels of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvolutionSpec {
     /// The input.
     pub x: Images,
     /// From the beginning of the memory to the first weight.
     pub w_offset: usize,
-    /// The weights, which lie without gaps: output channels, input channels of a group, layers, rows, columns. If it is transposed:
-    /// input channels, output channels of a group, layers, rows, columns.
+    /// The weights, which lie without gaps: output channels, input channels of a group, layers,
+    /// rows, columns. If it is transposed: input channels, output channels of a group, layers,
+    /// rows, columns.
     pub w: [usize; 5],
     /// The output.
     pub y: Images,
-    /// Whether it is a transposed convolution (ONNX: `ConvTranspose`): what the convolution from `y` to `x` with this window would read
-    /// to compute an element of `x` is what that element is added to, weighted.
+    /// Whether it is a transposed convolution (ONNX: `ConvTranspose`): what the convolution from
+    /// `y` to `x` with this window would read to compute an element of `x` is what that element is
+    /// added to, weighted.
     pub transposed: bool,
     /// Into how many groups channels are divided.
     pub groups: usize,
@@ -77,7 +80,8 @@ enum Algorithm {
     Backward(Backward),
 }
 
-// SAFETY: descriptors are plain data of the host, which nothing changes after they were made; cuDNN reads them while the handle is locked.
+// SAFETY: descriptors are plain data of the host, which nothing changes after they were made; cuDNN
+// reads them while the handle is locked.
 unsafe impl Send for Convolution {}
 // SAFETY: as above.
 unsafe impl Sync for Convolution {}
@@ -86,7 +90,8 @@ unsafe impl Sync for Convolution {}
 #[derive(Debug)]
 pub(crate) struct DnnHandle(dn::cudnnHandle_t);
 
-// SAFETY: cuDNN's documentation says that a handle may be used by several threads, one after the other.
+// SAFETY: cuDNN's documentation says that a handle may be used by several threads, one after the
+// other.
 unsafe impl Send for DnnHandle {}
 
 /// The oldest version whose errors are those that are known here.
@@ -182,13 +187,17 @@ fn without_layer<const N: usize>(of: &[usize; N], is_flat: bool) -> Result<Vec<c
     Ok(numbers)
 }
 
-/// The answers of cuDNN that may be used, the fastest first: each algorithm as a number and whether it succeeded.
+/// The answers of cuDNN that may be used, the fastest first: each algorithm as a number and whether
+/// it succeeded.
 macro_rules! usable {
     ($found:expr, $count:expr, $of:ty, $known:expr) => {{
         let answer = |found: &MaybeUninit<$of>| {
             let found = found.as_ptr();
-            // SAFETY: cuDNN has written so many. Read as numbers, because a newer version may have others than are known here.
-            unsafe { ((&raw const (*found).algo).cast::<u32>().read(), (&raw const (*found).status).cast::<u32>().read()) }
+            // SAFETY: cuDNN has written so many. Read as numbers, because a newer version may have
+            // others than are known here.
+            unsafe {
+                ((&raw const (*found).algo).cast::<u32>().read(), (&raw const (*found).status).cast::<u32>().read())
+            }
         };
         let succeeds = |status: u32| status == dn::cudnnStatus_t::CUDNN_STATUS_SUCCESS as u32;
         let answers = $found.iter().take(usize::try_from($count).unwrap_or(0)).map(answer);
@@ -284,7 +293,8 @@ impl Convolution {
             Algorithm::Backward(_) => ("cudnnGetConvolutionBackwardDataAlgorithm_v7", self.backward_algorithms(handle)),
         };
         for algorithm in found.named(call)? {
-            // SAFETY: all of these were created before. An algorithm that does not fit answers with an error.
+            // SAFETY: all of these were created before. An algorithm that does not fit answers with
+            // an error.
             let needed = unsafe {
                 match algorithm {
                     Algorithm::Forward(algorithm) => result::get_convolution_forward_workspace_size(
@@ -371,8 +381,9 @@ impl Convolution {
         let [one, zero] = [&one, &zero].map(|factor| std::ptr::from_ref(factor).cast());
         let (workspace, bytes) = (workspace.address() as *mut _, self.extent.workspace);
         let handle = self.context.cudnn()?.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the ranges of all arrays were compared with their memory, and the caller keeps that until the work has ended. The stream
-        // is the caller's; no other thread sets another one while the handle is locked. Both factors are read before this returns.
+        // SAFETY: the ranges of all arrays were compared with their memory, and the caller keeps
+        // that until the work has ended. The stream is the caller's; no other thread sets another
+        // one while the handle is locked. Both factors are read before this returns.
         unsafe {
             result::set_stream(handle.0, stream.cast()).named("cudnnSetStream")?;
             match self.algorithm {
@@ -415,7 +426,8 @@ impl Convolution {
 
 impl Drop for Convolution {
     fn drop(&mut self) {
-        // SAFETY: created by `new`, where they are not null; a call reads them only before it returns.
+        // SAFETY: created by `new`, where they are not null; a call reads them only before it
+        // returns.
         unsafe {
             for tensor in [self.x, self.y].into_iter().filter(|tensor| !tensor.is_null()) {
                 let _ = result::destroy_tensor_descriptor(tensor);

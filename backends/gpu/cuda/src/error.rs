@@ -11,7 +11,8 @@ pub enum Class {
     Retry,
     /// This call cannot be done; others can.
     Reject,
-    /// Every later call of this process on the device fails too. NVIDIA says of these errors that the process has to end.
+    /// Every later call of this process on the device fails too. NVIDIA says of these errors that
+    /// the process has to end.
     Sticky,
 }
 
@@ -67,7 +68,8 @@ impl Error {
     }
 }
 
-/// Errors of which NVIDIA's documentation says that the context, or the process, cannot be used any more.
+/// Errors of which NVIDIA's documentation says that the context, or the process, cannot be used any
+/// more.
 const STICKY: &[CUresult] = &[
     CUresult::CUDA_ERROR_DEINITIALIZED,
     CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED,

@@ -20,8 +20,9 @@ pub(crate) struct GraphExec {
     used: Vec<Used>,
 }
 
-// SAFETY: the driver allows one thread at a time to use a graph. It is launched through a `Stream` with a `Graph`, whose clones share it:
-// launches of one graph executable at the same time are ordered by the driver, and nothing here changes it after it was made.
+// SAFETY: the driver allows one thread at a time to use a graph. It is launched through a `Stream`
+// with a `Graph`, whose clones share it: launches of one graph executable at the same time are
+// ordered by the driver, and nothing here changes it after it was made.
 unsafe impl Send for GraphExec {}
 // SAFETY: as above.
 unsafe impl Sync for GraphExec {}

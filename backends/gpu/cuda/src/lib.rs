@@ -1,11 +1,11 @@
-//! NVIDIA GPUs: contexts, memory, streams, events, kernels and graphs of the CUDA driver, its compiler NVRTC, matrix products
-//! of cuBLASLt and convolutions of cuDNN.
+//! NVIDIA GPUs: contexts, memory, streams, events, kernels and graphs of the CUDA driver, its
+//! compiler NVRTC, matrix products of cuBLASLt and convolutions of cuDNN.
 //!
 //! A crate of its own, because everything here ends in unsafe calls. What it adds to them:
 //!
 //! - Nothing panics where a library, or a function in it, is missing ([`MissingLibrary`]).
-//! - Memory, modules and graphs live as long as the work that uses them ([`StreamEvent`]), so that no safe call frees what the device still
-//!   reads or writes.
+//! - Memory, modules and graphs live as long as the work that uses them ([`StreamEvent`]), so that
+//!   no safe call frees what the device still reads or writes.
 //! - Memory of the host is not readable while the device may write it ([`PinnedBuffer`]).
 //! - An error says what to do about it ([`Class`]).
 //!

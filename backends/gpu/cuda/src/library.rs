@@ -146,7 +146,8 @@ impl Library {
 
     /// Whether the driver has a function that not every version has.
     pub(crate) fn driver_has(symbol: &str) -> bool {
-        // SAFETY: the driver is loaded, so this does not panic. The function is looked up, not called.
+        // SAFETY: the driver is loaded, so this does not panic. The function is looked up, not
+        // called.
         let found = || unsafe { cudarc::driver::sys::culib().get::<unsafe extern "C" fn()>(symbol.as_bytes()).is_ok() };
         Library::Driver.load().is_ok() && found()
     }
@@ -158,7 +159,8 @@ impl Library {
             Library::CublasLt => CUBLAS_LT,
             Library::Cudnn => CUDNN,
         };
-        // SAFETY: loading runs the initializers of NVIDIA's libraries, which is what a program with this crate asks for.
+        // SAFETY: loading runs the initializers of NVIDIA's libraries, which is what a program with
+        // this crate asks for.
         let is_present = unsafe {
             match self {
                 Library::Driver => cudarc::driver::sys::is_culib_present(),
@@ -170,7 +172,8 @@ impl Library {
         if !is_present {
             return Err(MissingLibrary::Library(self));
         }
-        // SAFETY: it was found above, so this does not panic. The functions are looked up, not called, so their types do not matter.
+        // SAFETY: it was found above, so this does not panic. The functions are looked up, not
+        // called, so their types do not matter.
         let lacks = |name: &&&str| unsafe {
             let library = match self {
                 Library::Driver => cudarc::driver::sys::culib(),

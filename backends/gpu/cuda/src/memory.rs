@@ -17,7 +17,8 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Allocates memory; its content is not defined. No empty buffer is allocated: it has 4 bytes then.
+    /// Allocates memory; its content is not defined. No empty buffer is allocated: it has 4 bytes
+    /// then.
     ///
     /// # Errors
     /// If the device has not enough ([`Class::Retry`](crate::Class::Retry)).
@@ -25,8 +26,8 @@ impl Buffer {
         context.bind()?;
         let bytes = bytes.max(4);
         let stream = context.memory_stream();
-        // SAFETY: the stream belongs to the context. Memory may be used by other streams only after its allocation, which the host
-        // waits for here: it happens while a graph is prepared.
+        // SAFETY: the stream belongs to the context. Memory may be used by other streams only after
+        // its allocation, which the host waits for here: it happens while a graph is prepared.
         let allocated = unsafe {
             match context.info().has_pools {
                 true => result::malloc_async(stream, bytes)
@@ -58,7 +59,8 @@ impl Drop for Buffer {
         if self.context.bind().is_err() {
             return;
         }
-        // SAFETY: allocated by the same pair of calls. Work that uses it holds it (`StreamEvent`), so none is under way.
+        // SAFETY: allocated by the same pair of calls. Work that uses it holds it (`StreamEvent`),
+        // so none is under way.
         let freed = unsafe {
             match self.context.info().has_pools {
                 true => result::free_async(self.address, self.context.memory_stream()),
@@ -72,7 +74,8 @@ impl Drop for Buffer {
 /// Which way memory of the host is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyDirection {
-    /// To the device. The host should only write it, front to back: it bypasses the caches, and reading it is very slow.
+    /// To the device. The host should only write it, front to back: it bypasses the caches, and
+    /// reading it is very slow.
     Upload,
     /// To the host.
     Download,
@@ -93,7 +96,8 @@ pub(crate) struct PinnedMemory {
     pub(crate) bytes: usize,
 }
 
-// SAFETY: nothing is bound to the thread that allocated it; it is read and written under the rules of `PinnedBuffer`.
+// SAFETY: nothing is bound to the thread that allocated it; it is read and written under the rules
+// of `PinnedBuffer`.
 unsafe impl Send for PinnedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for PinnedMemory {}
@@ -145,8 +149,8 @@ impl PinnedBuffer {
     /// If work uses it, or it has fewer bytes.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.check(bytes.len())?;
-        // SAFETY: so many bytes are there, and the device does not use them: no work with them is under way, and no other starts while
-        // this is borrowed.
+        // SAFETY: so many bytes are there, and the device does not use them: no work with them is
+        // under way, and no other starts while this is borrowed.
         unsafe { self.memory.address.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
     }
@@ -186,7 +190,8 @@ impl PinnedBuffer {
 
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
-        // Work that uses it holds it, so none is under way, or none ever ends: then its memory stays.
+        // Work that uses it holds it, so none is under way, or none ever ends: then its memory
+        // stays.
         if self.context.bind().is_ok() {
             // SAFETY: allocated by `malloc_host`.
             let freed = unsafe { result::free_host(self.address.cast::<c_void>()) };

@@ -47,8 +47,9 @@ impl Module {
     /// If it is none, or is for another architecture.
     pub fn load(context: &Arc<Context>, image: &Image) -> Result<Arc<Module>, Error> {
         context.bind()?;
-        // SAFETY: the image is a whole cubin, which says its own length: the compiler made it, in this process or, as the checksum of its
-        // entry says, in an earlier one of this user (`Image`).
+        // SAFETY: the image is a whole cubin, which says its own length: the compiler made it, in
+        // this process or, as the checksum of its entry says, in an earlier one of this user
+        // (`Image`).
         let loaded = unsafe { result::module::load_data(image.bytes().as_ptr().cast::<c_void>()) };
         let raw = context.noted(loaded.named("cuModuleLoadData"))?;
         Ok(Arc::new(Module { context: context.clone(), raw }))
@@ -66,7 +67,8 @@ impl Module {
         // The driver takes a number in place of a pointer.
         let mut values = [log.as_mut_ptr().cast::<c_void>(), LOG_BYTES as *mut c_void];
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the text ends with a zero; the log has so many bytes; the driver reads as many options as it is told.
+        // SAFETY: the text ends with a zero; the log has so many bytes; the driver reads as many
+        // options as it is told.
         let loaded = unsafe {
             sys::cuModuleLoadDataEx(
                 &mut raw,
@@ -135,7 +137,8 @@ impl Function {
         })
     }
 
-    /// Returns the bytes of each of its parameters; `None` if the driver is of a version that does not say.
+    /// Returns the bytes of each of its parameters; `None` if the driver is of a version that does
+    /// not say.
     ///
     /// # Errors
     /// If the driver fails.

@@ -69,8 +69,8 @@ pub struct Product {
     bias: Option<Arc<Buffer>>,
 }
 
-// SAFETY: descriptions and layouts are plain data of the host, which nothing changes after they were made; cuBLASLt may be called by
-// several threads at the same time.
+// SAFETY: descriptions and layouts are plain data of the host, which nothing changes after they
+// were made; cuBLASLt may be called by several threads at the same time.
 unsafe impl Send for Product {}
 // SAFETY: as above.
 unsafe impl Sync for Product {}
@@ -110,7 +110,8 @@ impl<T> Named<T> for Result<T, CublasError> {
     }
 }
 
-/// The most memory that an algorithm may use beside its matrices: what NVIDIA recommends for its newest GPUs.
+/// The most memory that an algorithm may use beside its matrices: what NVIDIA recommends for its
+/// newest GPUs.
 const MAX_WORKSPACE: usize = 32 << 20;
 
 impl ElementType {
@@ -137,7 +138,8 @@ struct Described {
 }
 
 impl Described {
-    /// Describes the transpose of a matrix of so many rows and columns; `None` if neither lie beside each other.
+    /// Describes the transpose of a matrix of so many rows and columns; `None` if neither lie
+    /// beside each other.
     fn of(operand: &Operand, rows: usize, columns: usize) -> Option<Described> {
         if operand.column == 1 && operand.row >= columns {
             return Some(Described { rows: columns, columns: rows, distance: operand.row, operation: AS_IT_IS });
@@ -281,8 +283,9 @@ impl Product {
         let [of_b, of_a, of_d] = self.layouts;
         let (one, zero) = (1f32, 0f32);
         let factor = |number: &f32| std::ptr::from_ref(number).cast();
-        // SAFETY: the ranges of all matrices were compared with their memory, and the caller keeps that until the work has ended; the bias
-        // was compared when this was made, and lives as long. Both factors are read before this returns.
+        // SAFETY: the ranges of all matrices were compared with their memory, and the caller keeps
+        // that until the work has ended; the bias was compared when this was made, and lives as
+        // long. Both factors are read before this returns.
         unsafe {
             result::matmul(
                 handle.0,

@@ -56,7 +56,8 @@ impl ElementType {
     }
 }
 
-/// Where the arrays of a routine begin and end in their memory, and what it needs beside them, in bytes.
+/// Where the arrays of a routine begin and end in their memory, and what it needs beside them, in
+/// bytes.
 #[derive(Debug)]
 pub(crate) struct Extent {
     pub(crate) ranges: [(usize, usize); 3],

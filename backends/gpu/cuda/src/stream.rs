@@ -40,7 +40,8 @@ struct StreamWork {
 #[derive(Clone, Copy)]
 struct RawEvent(sys::CUevent);
 
-// SAFETY: the driver's handles may be used by any thread that has bound the context, and by several at the same time.
+// SAFETY: the driver's handles may be used by any thread that has bound the context, and by several
+// at the same time.
 unsafe impl Send for RawEvent {}
 // SAFETY: as above.
 unsafe impl Sync for RawEvent {}
@@ -111,7 +112,8 @@ impl Drop for StreamWork {
     }
 }
 
-/// An event behind work of a stream. What the work uses lives until it has ended: dropping the last handle of it waits for that.
+/// An event behind work of a stream. What the work uses lives until it has ended: dropping the last
+/// handle of it waits for that.
 #[derive(Clone)]
 pub struct StreamEvent(Arc<StreamWork>);
 
@@ -138,7 +140,8 @@ impl StreamEvent {
         self.0.wait()
     }
 
-    /// Waits until the work has ended, and gives up after so long: then what it uses stays as it is until the process ends.
+    /// Waits until the work has ended, and gives up after so long: then what it uses stays as it is
+    /// until the process ends.
     ///
     /// # Errors
     /// If the device has failed, or the work does not end.
@@ -243,7 +246,8 @@ impl Stream {
         Ok((self.context.noted(ended.named("cuStreamEndCapture"))?, used))
     }
 
-    /// Has the device time what is enqueued until the next event ([`StreamEvent::time`]); called before anything is enqueued.
+    /// Has the device time what is enqueued until the next event ([`StreamEvent::time`]); called
+    /// before anything is enqueued.
     ///
     /// # Errors
     /// If the device fails.
@@ -284,7 +288,8 @@ impl Stream {
     /// If they lie outside of either memory, work uses the host memory, or the device fails.
     pub fn upload(&mut self, from: &mut PinnedBuffer, bytes: usize, to: &Arc<Buffer>, at: usize) -> Result<(), Error> {
         self.check_copy(from, bytes, to, at)?;
-        // SAFETY: both ranges were checked, and live until the work has ended. The host does not write its side before (`PinnedBuffer`).
+        // SAFETY: both ranges were checked, and live until the work has ended. The host does not
+        // write its side before (`PinnedBuffer`).
         let copied = unsafe {
             sys::cuMemcpyHtoDAsync_v2(address(to, at), from.memory.address.cast::<c_void>(), bytes, self.raw).result()
         };
@@ -376,8 +381,8 @@ impl Stream {
     /// If memory is of another device, or the device refuses the launch.
     ///
     /// # Safety
-    /// The kernel takes these arguments, and accesses nothing but what they point to, up to the end of that memory, and does not write
-    /// what other work under way uses.
+    /// The kernel takes these arguments, and accesses nothing but what they point to, up to the end
+    /// of that memory, and does not write what other work under way uses.
     pub unsafe fn launch<'a>(
         &mut self,
         function: &Arc<Function>,
@@ -402,8 +407,8 @@ impl Stream {
         let ([gx, gy, gz], [bx, by, bz]) = (grid.blocks, grid.threads);
         let (arguments, options) = (self.pointers.as_mut_ptr().cast::<*mut c_void>(), std::ptr::null_mut());
         let (function_raw, shared) = (function.raw(), grid.shared);
-        // SAFETY: the function is loaded, and kept until the work has ended. The driver reads as many arguments as the kernel has, which
-        // the caller vouches for, before this returns.
+        // SAFETY: the function is loaded, and kept until the work has ended. The driver reads as
+        // many arguments as the kernel has, which the caller vouches for, before this returns.
         let launched = unsafe {
             sys::cuLaunchKernel(function_raw, gx, gy, gz, bx, by, bz, shared, self.raw, arguments, options).result()
         };
@@ -411,7 +416,8 @@ impl Stream {
         self.context.noted(launched.named("cuLaunchKernel"))
     }
 
-    /// Computes what a library has a routine for: from its two factors, its result. `workspace` has the bytes that it needs beside them.
+    /// Computes what a library has a routine for: from its two factors, its result. `workspace` has
+    /// the bytes that it needs beside them.
     ///
     /// # Errors
     /// If memory is too small or of another device, or the library fails.
@@ -517,7 +523,8 @@ impl Drop for Stream {
             let _ = self.work.end(Err(error));
             return;
         }
-        // SAFETY: the stream is this one's, and ends here. What was enqueued without an event uses memory that must outlive it.
+        // SAFETY: the stream is this one's, and ends here. What was enqueued without an event uses
+        // memory that must outlive it.
         let ended = unsafe { result::stream::synchronize(self.raw) };
         let ended = self.context.noted(ended.named("cuStreamSynchronize"));
         let _ = self.work.end(ended);

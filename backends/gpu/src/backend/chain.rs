@@ -18,7 +18,8 @@ pub(super) fn models(folder: &Path) {
     }
 }
 
-/// Plans nodes between the inlet `a`, which takes five numbers, and an outlet, which gives what `c` gives.
+/// Plans nodes between the inlet `a`, which takes five numbers, and an outlet, which gives what `c`
+/// gives.
 pub(super) fn plan(folder: &Path, nodes: &str, allow_kernels: bool) -> Result<Plan, Problems> {
     let text = format!(
         "version: 1\nnodes:\n  a: {{ kind: inlet, config: {{ spec: 'f32[5]', capacity: 8 }} }}\n{nodes}  \
@@ -35,7 +36,8 @@ pub(super) fn plan(folder: &Path, nodes: &str, allow_kernels: bool) -> Result<Pl
     Plan::new(spec, &registry)
 }
 
-/// Sends messages one after the other; `between` runs before each. Returns what arrived and the report.
+/// Sends messages one after the other; `between` runs before each. Returns what arrived and the
+/// report.
 pub(super) fn run(mut wired: Wired, n: u64, mut between: impl FnMut(u64)) -> (Vec<(u64, Vec<f32>)>, Report) {
     let mut inlet = wired.inlet::<Tensor>("a").unwrap();
     let mut outlet = wired.outlet::<Tensor>("z").unwrap();

@@ -1,7 +1,8 @@
 //! ONNX models and stock kinds on an NVIDIA GPU, through CUDA.
 //!
-//! tract reads and simplifies a model, which is then lowered to a program of kernels for each batch size before the graph starts. NVIDIA's
-//! compiler makes them for the device, and a call runs them as one graph.
+//! tract reads and simplifies a model, which is then lowered to a program of kernels for each batch
+//! size before the graph starts. NVIDIA's compiler makes them for the device, and a call runs them
+//! as one graph.
 
 mod cubin;
 mod cuda_c;
@@ -44,7 +45,8 @@ pub struct CudaDevice {
     pub about: String,
 }
 
-/// Returns the GPUs of NVIDIA's that this machine has, in the order of their numbers. Looking for them loads their driver.
+/// Returns the GPUs of NVIDIA's that this machine has, in the order of their numbers. Looking for
+/// them loads their driver.
 ///
 /// # Errors
 /// What is missing, and where it comes from.
@@ -54,7 +56,8 @@ pub fn cuda_devices() -> Result<Vec<CudaDevice>, String> {
     Ok(found.into_iter().map(|info| CudaDevice { about: about(&info), name: info.name }).collect())
 }
 
-/// Returns the libraries that models run without, but not as fast: what is missing, and where it comes from.
+/// Returns the libraries that models run without, but not as fast: what is missing, and where it
+/// comes from.
 pub fn missing_cuda_libraries() -> Vec<String> {
     [Library::CublasLt, Library::Cudnn]
         .into_iter()

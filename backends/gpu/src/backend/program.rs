@@ -1,4 +1,5 @@
-//! Programs of devices as backends: models, and stock kinds. What an API has of its own is a [`ProgramDevice`].
+//! Programs of devices as backends: models, and stock kinds. What an API has of its own is a
+//! [`ProgramDevice`].
 
 mod convert;
 mod runner;
@@ -36,7 +37,8 @@ pub(crate) trait ProgramDevice: Api {
     /// Returns what it lacks for a precision.
     fn lacks(&self, precision: Precision) -> Option<String>;
 
-    /// Makes a program for the device, and its first call. What is compiled is kept in the folder of a cache.
+    /// Makes a program for the device, and its first call. What is compiled is kept in the folder
+    /// of a cache.
     ///
     /// # Errors
     /// What the device lacks.

@@ -1,7 +1,8 @@
 //! ONNX models on a GPU, through wgpu: Vulkan drivers of every vendor.
 //!
-//! tract reads and simplifies the model, which is then lowered to a program of kernels for each batch size before the graph starts.
-//! A call writes its inputs, submits the program once and reads the outputs back.
+//! tract reads and simplifies the model, which is then lowered to a program of kernels for each
+//! batch size before the graph starts. A call writes its inputs, submits the program once and reads
+//! the outputs back.
 
 mod adapter;
 mod device;

@@ -35,7 +35,8 @@ pub(crate) enum EventState {
     Failed(DeviceFault),
 }
 
-/// An open device. Work on one stream is done in order, work on different streams in any order that follows the events.
+/// An open device. Work on one stream is done in order, work on different streams in any order that
+/// follows the events.
 pub(crate) trait Api: fmt::Debug + Send + Sync + Sized + 'static {
     /// The name of the device in YAML.
     const NAME: &'static str;
@@ -74,8 +75,8 @@ pub(crate) trait Api: fmt::Debug + Send + Sync + Sized + 'static {
         to: &mut Self::Staging,
     ) -> Result<(), DeviceFault>;
 
-    /// Gives an event behind the work of a stream. The work is started at once if the host waits for its end, else at the latest by
-    /// [`Api::start`]: work that is started together costs less.
+    /// Gives an event behind the work of a stream. The work is started at once if the host waits
+    /// for its end, else at the latest by [`Api::start`]: work that is started together costs less.
     fn record(&self, stream: &mut Self::Stream, is_awaited: bool) -> Result<Self::Event, DeviceFault>;
 
     /// Starts what was recorded.
@@ -84,7 +85,8 @@ pub(crate) trait Api: fmt::Debug + Send + Sync + Sized + 'static {
     /// Returns how far the work is. Never blocks, and starts nothing.
     fn state(&self, event: &Self::Event) -> EventState;
 
-    /// Returns how long ended work took, or how long the host took to pass bytes to the device; once. Not all work is timed.
+    /// Returns how long ended work took, or how long the host took to pass bytes to the device;
+    /// once. Not all work is timed.
     fn time(&self, event: &Self::Event) -> Option<Duration> {
         let _ = event;
         None

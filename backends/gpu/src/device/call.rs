@@ -43,7 +43,8 @@ impl<A: Api> SharedCall<A> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns how it ended, if it has. Calls form no cycles, so locking those of its inputs meanwhile cannot deadlock.
+    /// Returns how it ended, if it has. Calls form no cycles, so locking those of its inputs
+    /// meanwhile cannot deadlock.
     fn outcome(&self) -> Option<Outcome> {
         let mut state = self.state();
         if state.outcome.is_some() {
@@ -134,8 +135,8 @@ impl<A: Api> SessionCalls<A> {
         SessionCalls { device, stream: None, under_way, ended, next: 0, helpers: None, waits: 0, reopened: 0 }
     }
 
-    /// Takes what wakes the worker. Returns whether it is woken, or looks again soon: a call whose result stays on the device is not
-    /// waited for.
+    /// Takes what wakes the worker. Returns whether it is woken, or looks again soon: a call whose
+    /// result stays on the device is not waited for.
     pub(crate) fn begin(&mut self, helpers: &Helpers) -> Result<bool, BackendError> {
         self.helpers = Some(helpers.clone());
         Ok(self.device.api()?.1.notifies())
@@ -186,7 +187,8 @@ impl<A: Api> SessionCalls<A> {
             if slot.generation != generation {
                 memory.renew(&mut slot, generation, api)?;
             }
-            // Nobody reads the slot any more, but what was written last may not have ended, on another stream of a session before this.
+            // Nobody reads the slot any more, but what was written last may not have ended, on
+            // another stream of a session before this.
             let before = slot.writer.as_ref().and_then(|writer| writer.event());
             before.iter().try_for_each(|event| api.follow(stream, event))?;
         }

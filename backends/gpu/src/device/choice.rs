@@ -25,7 +25,8 @@ impl<A: Api> SharedDevices<A> {
         SharedDevices { first, known: Mutex::new(Vec::new()) }
     }
 
-    /// Returns the device of a number, which `open` opens. If it is not known which one is meant, what is returned says why when it is used.
+    /// Returns the device of a number, which `open` opens. If it is not known which one is meant,
+    /// what is returned says why when it is used.
     pub(crate) fn get(
         &self,
         number: Result<usize, BackendError>,

@@ -38,12 +38,14 @@ pub(super) const INSTEAD: &str =
 /// The bytes of a count.
 pub(super) const COUNT: usize = 4;
 
-/// Whether messages of a spec differ in their first dim, so that its length has to be kept beside the elements.
+/// Whether messages of a spec differ in their first dim, so that its length has to be kept beside
+/// the elements.
 pub(super) fn is_counted(spec: &PortSpec) -> bool {
     spec.fixed_shape().is_none()
 }
 
-/// Returns where the count of a message lies behind its elements, or would lie; copies take whole words.
+/// Returns where the count of a message lies behind its elements, or would lie; copies take whole
+/// words.
 pub(super) fn count_place(spec: &PortSpec) -> Option<usize> {
     spec.max_bytes()?.checked_next_multiple_of(COUNT)
 }

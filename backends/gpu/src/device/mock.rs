@@ -1,8 +1,8 @@
 //! A device for tests: a program on the host that is asynchronous on purpose.
 //!
-//! Work is done only when the state of an event is asked for, a few steps at a time, in an order drawn from a seed that keeps nothing but
-//! the order of each stream and the events. A missing event gives wrong numbers. Calls fail and
-//! devices are lost as configured.
+//! Work is done only when the state of an event is asked for, a few steps at a time, in an order
+//! drawn from a seed that keeps nothing but the order of each stream and the events. A missing
+//! event gives wrong numbers. Calls fail and devices are lost as configured.
 
 use super::api::{Api, DeviceFault, EventState};
 use super::call::SessionCalls;
@@ -34,7 +34,8 @@ pub struct MockFaults {
     pub fail_at: Vec<u64>,
     /// The device cannot be opened.
     pub is_missing: bool,
-    /// Calls do not wait for the calls that wrote their inputs: a test that passes all the same finds nothing.
+    /// Calls do not wait for the calls that wrote their inputs: a test that passes all the same
+    /// finds nothing.
     pub ignores_events: bool,
 }
 
@@ -62,7 +63,8 @@ impl MockDevice {
         self.steps.load(Ordering::Relaxed)
     }
 
-    /// Adds the device and its kind of node, `mock_step`, to a registry that has the kinds of this crate.
+    /// Adds the device and its kind of node, `mock_step`, to a registry that has the kinds of this
+    /// crate.
     pub fn register(self, registry: limen::Registry) -> limen::Registry {
         let devices = Devices(vec![self.shared.clone() as Arc<dyn CopyDevice>]);
         registry.infer::<MockStepKind>("mock_step").with_extension(devices).with_extension(self)

@@ -1,4 +1,5 @@
-//! A device as the nodes of a process share it: it is opened on first use, and opened again after it was lost.
+//! A device as the nodes of a process share it: it is opened on first use, and opened again after
+//! it was lost.
 
 use super::api::Api;
 use super::memory::{INSTEAD, PoolMemory, slot_layout};

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A thread that waits for work of a device: workers that have other stages do not. It is started when a worker first asks for it.
+/// A thread that waits for work of a device: workers that have other stages do not. It is started
+/// when a worker first asks for it.
 pub(crate) struct Waiter<E: Send + 'static> {
     name: &'static str,
     /// Blocks until the work before an event has ended.

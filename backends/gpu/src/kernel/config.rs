@@ -7,26 +7,32 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Runs a program of the graph on a device, on the messages of its inputs: a compute shader in WGSL on `wgpu`, or a kernel of CUDA on
-/// `cuda`: CUDA C (`.cu`), PTX (`.ptx`) or code for one architecture (`.cubin`).
+/// Runs a program of the graph on a device, on the messages of its inputs: a compute shader in WGSL
+/// on `wgpu`, or a kernel of CUDA on `cuda`: CUDA C (`.cu`), PTX (`.ptx`) or code for one
+/// architecture (`.cubin`).
 ///
-/// The ports of a shader are its variables, by name: each input is a `var<storage, read>` (except those of `in_place`), each output a
-/// `var<storage, read_write>`, in group 0. Elements of `f32` and `i32` are those of the shader; `u8` inputs are packed, four in a `u32`.
-/// A kernel of CUDA gets pointers to the elements of its ports, and numbers, in the order of `arguments`. Messages stay on the device: the
-/// plan inserts copies where others need them.
+/// The ports of a shader are its variables, by name: each input is a `var<storage, read>` (except
+/// those of `in_place`), each output a `var<storage, read_write>`, in group 0. Elements of `f32`
+/// and `i32` are those of the shader; `u8` inputs are packed, four in a `u32`. A kernel of CUDA
+/// gets pointers to the elements of its ports, and numbers, in the order of `arguments`. Messages
+/// stay on the device: the plan inserts copies where others need them.
 ///
-/// It is a program: it runs only with `allow_kernels: true` here and `--allow-kernels` on the command line.
+/// It is a program: it runs only with `allow_kernels: true` here and `--allow-kernels` on the
+/// command line.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct KernelConfig {
     /// The file, relative to the graph's folder.
     pub source: String,
     /// The device, `wgpu` or `cuda`; by default that of the source's file name.
     pub device: Option<String>,
-    /// The entry point of a shader, by default the only one; the name of a kernel of CUDA, declared `extern "C"`.
+    /// The entry point of a shader, by default the only one; the name of a kernel of CUDA, declared
+    /// `extern "C"`.
     pub entry: Option<String>,
-    /// The dims of each input, as names or lengths: `{ x: [h, w, 3] }`. A name has the same length wherever it occurs.
+    /// The dims of each input, as names or lengths: `{ x: [h, w, 3] }`. A name has the same length
+    /// wherever it occurs.
     pub inputs: BTreeMap<String, Vec<Expression>>,
-    /// The messages of each output: `{ y: { dtype: f32, shape: [h, w / 2] } }`. Lengths are computed from the names.
+    /// The messages of each output: `{ y: { dtype: f32, shape: [h, w / 2] } }`. Lengths are
+    /// computed from the names.
     pub outputs: BTreeMap<String, KernelOutput>,
     /// The number of workgroups, or blocks, along up to three dims: `[ceil_div(h * w, 64)]`.
     pub grid: Vec<Expression>,
@@ -35,22 +41,26 @@ pub struct KernelConfig {
     pub block: Vec<Expression>,
     /// Of CUDA: bytes of shared memory of a block, beside those that the kernel declares.
     pub shared: Option<Expression>,
-    /// Of CUDA: what the kernel gets, in its order: names of ports, and numbers with their types: `[x, y, { i32: h * w }, { f32: 0.5 }]`.
+    /// Of CUDA: what the kernel gets, in its order: names of ports, and numbers with their types:
+    /// `[x, y, { i32: h * w }, { f32: 0.5 }]`.
     #[serde(default)]
     pub arguments: Vec<KernelArgument>,
     /// Of CUDA C: macros, numbers or computed from the names: `{ RADIUS: 3 }`.
     #[serde(default)]
     pub defines: BTreeMap<String, KernelNumber>,
-    /// Of WGSL: values of the shader's `override` constants, numbers or computed from the names: `{ GAIN: 0.5, WIDTH: w }`.
+    /// Of WGSL: values of the shader's `override` constants, numbers or computed from the names:
+    /// `{ GAIN: 0.5, WIDTH: w }`.
     #[serde(default)]
     pub constants: BTreeMap<String, KernelNumber>,
-    /// Outputs that begin as a copy of an input instead of zeros: `{ y: x }`. A shader reads and writes `y`, and has no variable `x`.
+    /// Outputs that begin as a copy of an input instead of zeros: `{ y: x }`. A shader reads and
+    /// writes `y`, and has no variable `x`.
     #[serde(default)]
     pub in_place: BTreeMap<String, String>,
-    /// The longest time that a call may take, from the end of the previous call on the device (on `cuda`, from when the call is enqueued);
-    /// 120 s by default and at most. If a call takes longer, the node abandons the call and the device is lost. The limit is for programs that
-    /// do not end: a call that ends a little late may pass. The worker checks the limit between turns. While another node's call waits for
-    /// the device, the limit is not checked.
+    /// The longest time that a call may take, from the end of the previous call on the device (on
+    /// `cuda`, from when the call is enqueued); 120 s by default and at most. If a call takes
+    /// longer, the node abandons the call and the device is lost. The limit is for programs that do
+    /// not end: a call that ends a little late may pass. The worker checks the limit between turns.
+    /// While another node's call waits for the device, the limit is not checked.
     pub time_limit: Option<Span>,
     /// Whether the program may run; the command line must say so, too.
     #[serde(default)]

@@ -9,7 +9,8 @@ use std::fmt;
 /// The lengths of dims by name.
 pub(crate) type Symbols = BTreeMap<String, i64>;
 
-/// An expression over names: `+`, `-`, `*`, `/` (rounded towards zero), `ceil_div`, `min`, `max` and parentheses.
+/// An expression over names: `+`, `-`, `*`, `/` (rounded towards zero), `ceil_div`, `min`, `max`
+/// and parentheses.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
 #[schemars(with = "String")]
 pub struct Expression {

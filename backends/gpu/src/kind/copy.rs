@@ -13,8 +13,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// Copies messages of fixed shapes between host memory and the memory of a device: `in` to `out`. The plan inserts these nodes where the
-/// two ends of a connection keep their messages in different memory; a graph may also write them itself.
+/// Copies messages of fixed shapes between host memory and the memory of a device: `in` to `out`.
+/// The plan inserts these nodes where the two ends of a connection keep their messages in different
+/// memory; a graph may also write them itself.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CopyConfig {
     /// The device, of programs that have it: `wgpu` or `cuda`.
@@ -85,7 +86,8 @@ impl Infer for ToDeviceKind {
     }
 }
 
-/// Copies messages from the memory of a device to host memory. Planning inserts this node where it is needed.
+/// Copies messages from the memory of a device to host memory. Planning inserts this node where it
+/// is needed.
 #[derive(Debug)]
 pub struct ToHostKind;
 

@@ -33,7 +33,8 @@ struct On<A, N>(PhantomData<fn() -> (A, N)>);
 
 /// What a kind computes.
 trait Lowered: Node {
-    /// Whether the program also runs on messages of rows, as [`OnDevice::TAKES_ROWS`] says to the planner.
+    /// Whether the program also runs on messages of rows, as [`OnDevice::TAKES_ROWS`] says to the
+    /// planner.
     const TAKES_ROWS: bool = false;
 
     /// Returns its program for messages of a shape, which has the greatest length of each dim.
@@ -228,7 +229,8 @@ impl Lowered for argmax::Argmax {
     }
 }
 
-/// The most boxes that `nms` chooses from on a device: there is a bit for each in memory that few threads share.
+/// The most boxes that `nms` chooses from on a device: there is a bit for each in memory that few
+/// threads share.
 const MAX_BOXES: usize = 1 << 16;
 
 impl Lowered for nms::Nms {

@@ -1,4 +1,5 @@
-//! Sums of products: matrix products, convolutions, and the pools that read windows as convolutions do.
+//! Sums of products: matrix products, convolutions, and the pools that read windows as convolutions
+//! do.
 
 use super::kernel::{Axis, Binary, Expr, Fold, How, Number, Scalar};
 use super::model::{Lowering, Operands, Refusal, is_wide, text};
@@ -29,7 +30,8 @@ impl<'a> Window<'a> {
         Window { spec, n, channels, spatial, before }
     }
 
-    /// Axes of the image along its spatial dims: the output's dims have their place there, the window's taps begin at `taps`.
+    /// Axes of the image along its spatial dims: the output's dims have their place there, the
+    /// window's taps begin at `taps`.
     fn axes(&self, image: &StridedValue, taps: usize) -> Vec<Axis> {
         let axis = |at: usize| {
             let dim = self.spatial + at;
@@ -132,7 +134,8 @@ impl Lowering {
         self.convolve("ConvTranspose", &window, axes, (op.group, op.kernel_format), given, shape)
     }
 
-    /// A sum over the channels of a group and the taps of a window, whose axes of the image are given.
+    /// A sum over the channels of a group and the taps of a window, whose axes of the image are
+    /// given.
     fn convolve(
         &mut self,
         name: &str,
@@ -167,7 +170,8 @@ impl Lowering {
         let (o, i) = (format.o_axis(kernel), format.i_axis(kernel));
         let mut axes = vec![Axis::dim(window.channels, weights.strides[o]), Axis::dim(rank, weights.strides[i])];
         if groups > 1 && format != KernelFormat::OIHW {
-            // The groups lie behind each other along the input channels, not along the output channels.
+            // The groups lie behind each other along the input channels, not along the output
+            // channels.
             axes.push(group(weights.strides[i] * ins - weights.strides[o] * outs));
         }
         let first = format.h_axis();
@@ -184,7 +188,8 @@ impl Lowering {
         Ok(self.compute(name, Scalar::F32, shape, Some(fold), vec![weights, image, bias], value))
     }
 
-    /// The greatest value of each window, or its sum: divided by the number of its taps if `count` says so, padding included or not.
+    /// The greatest value of each window, or its sum: divided by the number of its taps if `count`
+    /// says so, padding included or not.
     pub(super) fn pool(
         &mut self,
         name: &str,
@@ -212,7 +217,8 @@ impl Lowering {
         let (reads, value) = match count {
             None => (vec![read], Expr::Folded),
             Some(includes_padding) => {
-                // The number of taps inside of the image, with the padding that the model asks for, for each place of the window.
+                // The number of taps inside of the image, with the padding that the model asks for,
+                // for each place of the window.
                 let places = &shape[window.spatial..][..spec.rank()];
                 let inside = |at: usize, place: usize| {
                     let first = (place * spec.stride(at)) as i64 - window.before[at] as i64;

@@ -5,8 +5,8 @@ use super::product::linear;
 use super::program::{Program, Source, Storage};
 use super::value::row_major;
 
-/// Images in an array: how many, their channels, layers, rows and columns, and the distances of elements along each. An image of two
-/// dims has one layer, one of one dim has one row.
+/// Images in an array: how many, their channels, layers, rows and columns, and the distances of
+/// elements along each. An image of two dims has one layer, one of one dim has one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Images {
     pub(crate) array: usize,
@@ -15,35 +15,38 @@ pub(crate) struct Images {
     pub(crate) strides: [usize; 5],
 }
 
-/// An element of `y` is the sum of `w * x` over the taps of a window and the channels of a group; outside of `x` there are zeros.
+/// An element of `y` is the sum of `w * x` over the taps of a window and the channels of a group;
+/// outside of `x` there are zeros.
 ///
-/// If it is transposed, the places of the window are those of `x`: there, an element of `x` is weighted and added to each element of `y`
-/// at which a tap lies.
+/// If it is transposed, the places of the window are those of `x`: there, an element of `x` is
+/// weighted and added to each element of `y` at which a tap lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Convolution {
     pub(crate) x: Images,
     /// The array of the weights, and where they begin in it, without gaps.
     pub(crate) w: (usize, usize),
-    /// Output channels, input channels of a group, layers, rows, columns; if it is transposed, input channels and output channels of
-    /// a group.
+    /// Output channels, input channels of a group, layers, rows, columns; if it is transposed,
+    /// input channels and output channels of a group.
     pub(crate) taps: [usize; 5],
     pub(crate) y: Images,
     pub(crate) is_transposed: bool,
     pub(crate) groups: usize,
-    /// Of layers, rows and columns, as are the others: zeros on each side, from one place of the window to the next, from one tap to the
-    /// next.
+    /// Of layers, rows and columns, as are the others: zeros on each side, from one place of the
+    /// window to the next, from one tap to the next.
     pub(crate) pads: [usize; 3],
     pub(crate) strides: [usize; 3],
     pub(crate) dilations: [usize; 3],
-    /// If there are not as many zeros on both sides: then `x` is an array of its own with zeros around, which is still to be added.
+    /// If there are not as many zeros on both sides: then `x` is an array of its own with zeros
+    /// around, which is still to be added.
     pub(crate) padding: Option<Box<Padding>>,
-    /// If the weights are the other way round in their array: the kernel's read of them, and its axes when they are not. Then `w` is an array
-    /// of its own, which is still to be added.
+    /// If the weights are the other way round in their array: the kernel's read of them, and its
+    /// axes when they are not. Then `w` is an array of its own, which is still to be added.
     pub(crate) reordered: Option<(usize, Vec<Axis>)>,
-    /// If a library computes more elements than the kernel, on the sides of the result: the length of each dim, and how many of its
-    /// elements are in front of the kernel's.
+    /// If a library computes more elements than the kernel, on the sides of the result: the length
+    /// of each dim, and how many of its elements are in front of the kernel's.
     pub(crate) larger: Option<Vec<(usize, usize)>>,
-    /// Whether the kernel computes more of each element, so that `y` is an array of its own, which is still to be added.
+    /// Whether the kernel computes more of each element, so that `y` is an array of its own, which
+    /// is still to be added.
     pub(crate) continues: bool,
 }
 
@@ -62,7 +65,8 @@ pub(crate) struct Padding {
 /// A dim of the kernel or of its fold, and a factor of its coordinate.
 type Term = Option<(usize, i64)>;
 
-/// An axis of the image along which a window moves: what lies at `(place + tap + offset) / divisor`, if that is a whole number.
+/// An axis of the image along which a window moves: what lies at
+/// `(place + tap + offset) / divisor`, if that is a whole number.
 #[derive(Clone, Copy)]
 struct Spatial {
     /// The place of the window, and the tap in it.
@@ -83,7 +87,8 @@ struct AxisSteps {
     pad: usize,
     stride: usize,
     dilation: usize,
-    /// The length of the image with as many zeros as the window reaches, or of the result that a library computes of a transposed one.
+    /// The length of the image with as many zeros as the window reaches, or of the result that a
+    /// library computes of a transposed one.
     span: usize,
     /// How many of these are in front of the image, or of the kernel's result.
     before: usize,
@@ -235,7 +240,8 @@ impl Convolution {
         found.padded(image, &axes, &spatial, &steps, out)
     }
 
-    /// The same of an image with zeros around it: more on one side than on the other are none of a library's.
+    /// The same of an image with zeros around it: more on one side than on the other are none of a
+    /// library's.
     fn padded(
         self,
         read: usize,
@@ -289,7 +295,8 @@ impl Convolution {
         self.w = (array, 0);
     }
 
-    /// Puts a kernel that copies the image and zeros around it in front of the kernel of the convolution, and adds an array for them.
+    /// Puts a kernel that copies the image and zeros around it in front of the kernel of the
+    /// convolution, and adds an array for them.
     pub(super) fn pad(&mut self, program: &mut Program, at: usize) {
         let Some(padding) = self.padding.take() else { return };
         let Padding { read, axes, of, before } = *padding;
@@ -325,8 +332,8 @@ impl Convolution {
     }
 }
 
-/// The axes by which a kernel reads the weights of a transposed convolution in the order of a library, by the dims of its output channels,
-/// input channels, layers, rows and columns.
+/// The axes by which a kernel reads the weights of a transposed convolution in the order of a
+/// library, by the dims of its output channels, input channels, layers, rows and columns.
 fn reordered_axes(of_w: [Option<usize>; 5], taps: [usize; 5], groups: usize) -> Vec<Axis> {
     let strides = row_major(&taps);
     let [inputs, shared, ..] = taps;
@@ -343,7 +350,8 @@ fn stride_of(axis: &Spatial) -> Option<i64> {
 }
 
 impl Images {
-    /// Fills in distances along which there is one element; `None` if two elements are one, or lie backwards.
+    /// Fills in distances along which there is one element; `None` if two elements are one, or lie
+    /// backwards.
     fn new(array: usize, offset: i64, lengths: [usize; 5], given: [Option<i64>; 5]) -> Option<Images> {
         let mut strides = [1; 5];
         let mut behind = 1;
@@ -354,7 +362,8 @@ impl Images {
             };
             behind = behind.max(strides[at].checked_mul(lengths[at])?);
         }
-        // No element is two of them: a matrix whose rows would count as pixels is none of a convolution's images.
+        // No element is two of them: a matrix whose rows would count as pixels is none of a
+        // convolution's images.
         let mut along: Vec<(usize, usize)> =
             std::iter::zip(strides, lengths).filter(|(_, length)| *length > 1).collect();
         along.sort_unstable();
@@ -395,7 +404,8 @@ impl Axes {
     }
 }
 
-/// The axes of a window of one tap, from one place of which to the next it goes on by several elements; what remains is another axis.
+/// The axes of a window of one tap, from one place of which to the next it goes on by several
+/// elements; what remains is another axis.
 fn pixels(axes: &mut Vec<(usize, i64)>, dims: &[usize]) -> Option<Vec<Spatial>> {
     axes.sort_unstable();
     // If it goes on by one element, it is a matrix product.
@@ -424,7 +434,8 @@ impl Spatial {
         (divisor == 1 || exact).then_some(Spatial { place, tap, offset, divisor, length, stride })
     }
 
-    /// Whether it goes through the image backwards from tap to tap, or meets an element at some of the places only.
+    /// Whether it goes through the image backwards from tap to tap, or meets an element at some of
+    /// the places only.
     fn is_transposed(&self) -> bool {
         self.divisor != 1 || self.tap.is_some_and(|(_, factor)| factor < 0)
     }
@@ -444,15 +455,17 @@ impl Spatial {
         Some(AxisSteps { pad, stride, dilation, span: (places - 1) * stride + field, before: pad, fits })
     }
 
-    /// How a window of so many taps moves over a result of so many elements, to each element of the image.
+    /// How a window of so many taps moves over a result of so many elements, to each element of the
+    /// image.
     fn transposed(&self, elements: usize, taps: usize) -> Option<AxisSteps> {
         let dilation = usize::try_from(-self.tap.map_or(-1, |(_, factor)| factor)).ok()?;
         let (offset, stride) = (usize::try_from(self.offset).ok()?, usize::try_from(self.divisor).ok()?);
         if self.place.is_some_and(|(_, factor)| factor != 1) {
             return None;
         }
-        // The windows reach so many elements, of which `offset` are in front of the result. A library leaves out as many on both sides,
-        // and has up to `stride - 1` that no window reaches behind them.
+        // The windows reach so many elements, of which `offset` are in front of the result. A
+        // library leaves out as many on both sides, and has up to `stride - 1` that no window
+        // reaches behind them.
         let reach = stride * (self.length - 1) + dilation * (taps - 1) + 1;
         let before = (elements + 2 * offset + 1).saturating_sub(reach + stride);
         let pad = offset.checked_sub(before)?;
@@ -471,8 +484,8 @@ mod tests {
     use crate::lowering::test_cases::{compare, convolutions, device_bits, small_graphs};
     use crate::lowering::{Routine, Source, interpret, lower};
 
-    /// Splits all convolutions that go on, copies the images of those with other zeros on two sides, and returns how many there are, and
-    /// how they are described.
+    /// Splits all convolutions that go on, copies the images of those with other zeros on two
+    /// sides, and returns how many there are, and how they are described.
     fn split_all(program: &mut Program) -> Vec<(usize, Convolution)> {
         let (mut found, mut at) = (Vec::new(), 0);
         while at < program.kernels.len() {

@@ -1,9 +1,11 @@
-//! Fusion: a kernel that only continues elements of another one becomes its end, so that they are not stored in between.
+//! Fusion: a kernel that only continues elements of another one becomes its end, so that they are
+//! not stored in between.
 
 use super::kernel::{ArrayRead, Axis, Expr, Kernel};
 use super::program::{Program, Source};
 
-/// Distinct arrays that a kernel may read: portable devices bind eight buffers, one of which is written.
+/// Distinct arrays that a kernel may read: portable devices bind eight buffers, one of which is
+/// written.
 const MAX_ARRAYS: usize = 7;
 /// Values of a kernel; longer kernels are not faster.
 const MAX_VALUES: usize = 64;
@@ -40,7 +42,8 @@ pub(crate) fn fuse(program: &mut Program) {
     program.kernels = kernels.into_iter().flatten().collect();
 }
 
-/// Returns one kernel that does what both do, if the second reads of the first only the element at its own coordinates.
+/// Returns one kernel that does what both do, if the second reads of the first only the element at
+/// its own coordinates.
 fn join(first: &Kernel, second: &Kernel) -> Option<Kernel> {
     let chooses = first.suppression.is_some() || second.suppression.is_some();
     if second.fold.is_some() || first.dims != second.dims || chooses {
@@ -58,7 +61,8 @@ fn join(first: &Kernel, second: &Kernel) -> Option<Kernel> {
         return None;
     }
     let mut joined = first.clone();
-    // The reads of the second kernel behind those of the first; its coordinates are the first ones of both.
+    // The reads of the second kernel behind those of the first; its coordinates are the first ones
+    // of both.
     let mut places = Vec::with_capacity(second.reads.len());
     for read in &second.reads {
         places.push((!of_first(read)).then_some(joined.reads.len()));

@@ -1,4 +1,5 @@
-//! Runs a program on the CPU, element by element: what a device must compute, for tests and for the device that has no hardware.
+//! Runs a program on the CPU, element by element: what a device must compute, for tests and for the
+//! device that has no hardware.
 
 use super::kernel::{ArrayRead, Axis, BOX, Binary, Expr, Fold, How, Kernel, Number, Scalar, Suppression, Unary};
 use super::program::{Program, Source};
@@ -278,7 +279,8 @@ fn unary(op: Unary, a: Number) -> Result<Number, String> {
     })
 }
 
-/// The error function: Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26; absolute error below 1.5e-7.
+/// The error function: Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26; absolute
+/// error below 1.5e-7.
 fn erf(x: f32) -> f32 {
     let t = 1.0 / (1.0 + 0.327_591_1 * x.abs());
     let poly = t * (0.254_829_6 + t * (-0.284_496_74 + t * (1.421_413_7 + t * (-1.453_152_1 + t * 1.061_405_4))));

@@ -1,5 +1,6 @@
-//! The kernels of a device program. A kernel computes every element of an array by one expression, which may fold over dims that
-//! the array does not have: a sum over the taps of a window, a maximum over a row. Everything a model does is put together of these.
+//! The kernels of a device program. A kernel computes every element of an array by one expression,
+//! which may fold over dims that the array does not have: a sum over the taps of a window, a
+//! maximum over a row. Everything a model does is put together of these.
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -69,8 +70,8 @@ pub(crate) struct Kernel {
 /// The numbers of a box: left, top, right, bottom, score, class.
 pub(crate) const BOX: usize = 6;
 
-/// Greedy non-maximum suppression of the boxes of an array. The kernel's array gets `most` boxes, the highest score first and zeros
-/// behind the last, and their count.
+/// Greedy non-maximum suppression of the boxes of an array. The kernel's array gets `most` boxes,
+/// the highest score first and zeros behind the last, and their count.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Suppression {
     /// The most boxes there are.
@@ -124,7 +125,8 @@ pub(crate) struct ArrayRead {
     pub(crate) outside: Number,
 }
 
-/// An index along an axis of an array: `(sum of factor x coordinate + offset) / divisor`, rounded down.
+/// An index along an axis of an array: `(sum of factor x coordinate + offset) / divisor`, rounded
+/// down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Axis {
     /// Coordinates of the kernel and their factors.
@@ -181,7 +183,8 @@ pub(crate) enum Expr {
     /// The second where the first is not 0, the third elsewhere.
     Select(Box<Expr>, Box<Expr>, Box<Expr>),
     Cast(Scalar, Box<Expr>),
-    /// The result of an operation on integers that have 64 bits in the model: the call fails where it does not fit.
+    /// The result of an operation on integers that have 64 bits in the model: the call fails where
+    /// it does not fit.
     Exact(Box<Expr>),
 }
 
@@ -324,7 +327,8 @@ impl Kernel {
         read.axes.iter().flat_map(of_axis).collect()
     }
 
-    /// The numbers and lengths of its dims: those on which only `a` depends, only `b`, and both or neither.
+    /// The numbers and lengths of its dims: those on which only `a` depends, only `b`, and both or
+    /// neither.
     pub(super) fn sides(&self, a: &ArrayRead, b: &ArrayRead) -> [Vec<(usize, usize)>; 3] {
         let (of_a, of_b) = (self.dims_of(a), self.dims_of(b));
         let mut sides = [const { Vec::new() }; 3];

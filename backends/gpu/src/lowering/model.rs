@@ -1,5 +1,6 @@
-//! Lowers a model to a program, operator by operator. The model is tract's, decluttered and with a length for every dim: batch norms
-//! are folded into convolutions, constants are computed, and few operators are left.
+//! Lowers a model to a program, operator by operator. The model is tract's, decluttered and with a
+//! length for every dim: batch norms are folded into convolutions, constants are computed, and few
+//! operators are left.
 
 use super::kernel::{ArrayRead, Binary, Expr, Fold, How, Kernel, Number, Scalar, Write};
 use super::program::{Program, Source};
@@ -19,7 +20,8 @@ pub(super) struct Lowering {
     constants: HashMap<usize, StridedValue>,
 }
 
-/// More kernels than this take minutes to compile. Loops are unrolled, so a small file may ask for any number.
+/// More kernels than this take minutes to compile. Loops are unrolled, so a small file may ask for
+/// any number.
 const MAX_KERNELS: usize = 1 << 15;
 
 /// Values of a model's tensors.
@@ -52,7 +54,8 @@ pub(crate) fn lower(model: &TypedModel) -> Result<Program, String> {
     }
     let outputs = lowering.body(model, inputs)?;
     for value in outputs {
-        // An output is an array of its own: not an input, not a constant, and not part of another output.
+        // An output is an array of its own: not an input, not a constant, and not part of another
+        // output.
         let is_own = matches!(lowering.program.arrays[value.array].source, Source::Computed)
             && value.is_whole()
             && lowering.program.arrays[value.array].len == value.len()
@@ -81,7 +84,8 @@ pub(super) fn scalar(dtype: DatumType) -> Result<Scalar, Refusal> {
     }
 }
 
-/// Whether the elements of a tensor are wider than those of the device: results that do not fit fail the call.
+/// Whether the elements of a tensor are wider than those of the device: results that do not fit
+/// fail the call.
 pub(super) fn is_wide(dtype: DatumType) -> bool {
     matches!(dtype, DatumType::I64 | DatumType::TDim)
 }
@@ -193,7 +197,8 @@ impl Lowering {
         Ok(())
     }
 
-    /// Computes one element from the elements at its coordinates; the inputs are broadcast from behind.
+    /// Computes one element from the elements at its coordinates; the inputs are broadcast from
+    /// behind.
     pub(super) fn map(
         &mut self,
         name: &str,

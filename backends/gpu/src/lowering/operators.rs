@@ -189,7 +189,8 @@ impl Lowering {
         Err("a device program has nothing for it".into())
     }
 
-    /// Computes elements from those of all inputs at the same place; numbers that are one everywhere are written into the expression.
+    /// Computes elements from those of all inputs at the same place; numbers that are one
+    /// everywhere are written into the expression.
     fn broadcast(
         &mut self,
         name: &str,
@@ -384,8 +385,8 @@ fn binary(name: &str) -> Result<Binary, Refusal> {
     })
 }
 
-/// A result as its type has it. The arithmetic of integers narrower than those of the device wraps around; the results of wider ones
-/// have to fit.
+/// A result as its type has it. The arithmetic of integers narrower than those of the device wraps
+/// around; the results of wider ones have to fit.
 fn wrap(value: Expr, dtype: DatumType) -> Expr {
     let int = |value: i32| Expr::Number(Number::I32(value));
     let (mask, sign) = match dtype {

@@ -8,7 +8,8 @@ use super::value::row_major;
 /// Shorter sides than this are not worth a call of a library.
 const SHORTEST: usize = 8;
 
-/// The elements of an array as matrices, one for each of a batch; strides are distances of elements.
+/// The elements of an array as matrices, one for each of a batch; strides are distances of
+/// elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Matrix {
     pub(crate) array: usize,
@@ -21,7 +22,8 @@ pub(crate) struct Matrix {
     pub(crate) batch: usize,
 }
 
-/// `d[m, n]` is the sum over `k` of `a[m, k] * b[k, n]`, for each matrix of a batch, and of `bias[n]`.
+/// `d[m, n]` is the sum over `k` of `a[m, k] * b[k, n]`, for each matrix of a batch, and of
+/// `bias[n]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Product {
     pub(crate) m: usize,
@@ -34,7 +36,8 @@ pub(crate) struct Product {
     pub(crate) d: Matrix,
     /// A constant array, and where the bias begins in it.
     pub(crate) bias: Option<(usize, usize)>,
-    /// Whether the kernel computes more of each element, so that `d` is an array of its own, which is still to be added.
+    /// Whether the kernel computes more of each element, so that `d` is an array of its own, which
+    /// is still to be added.
     pub(crate) continues: bool,
 }
 
@@ -60,7 +63,8 @@ impl Product {
         let sides = Sides { m, n, k: numbered(&fold.dims, kernel.dims.len()), batch };
         let factors =
             [Factor { read: a.0, offset: a.1.0, strides: a.1.1 }, Factor { read: b.0, offset: b.1.0, strides: b.1.1 }];
-        // Dims that cannot be counted with the others of their side are a batch, in which the other factor is repeated.
+        // Dims that cannot be counted with the others of their side are a batch, in which the other
+        // factor is repeated.
         let apart = [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (2, 0)];
         apart.into_iter().find_map(|(of_m, of_n)| sides.apart(of_m, of_n)?.product(program, kernel, &factors))
     }
@@ -77,7 +81,8 @@ struct Factor<'a> {
 /// Dims and their lengths.
 type Dims = Vec<(usize, usize)>;
 
-/// The dims of a product: those of the first factor only, of the second only, of the sum, and of both or neither.
+/// The dims of a product: those of the first factor only, of the second only, of the sum, and of
+/// both or neither.
 struct Sides {
     m: Dims,
     n: Dims,
@@ -165,7 +170,8 @@ fn merged(dims: &[(usize, usize)], strides: &[i64]) -> Option<usize> {
     dims.windows(2).all(is_one).then(|| usize::try_from(last).ok())?
 }
 
-/// Returns the bias along `n` that is all that a kernel adds to its fold, `Some(None)` if it adds nothing.
+/// Returns the bias along `n` that is all that a kernel adds to its fold, `Some(None)` if it adds
+/// nothing.
 fn bias(
     program: &Program,
     kernel: &Kernel,

@@ -1,4 +1,5 @@
-//! A program for a device: what a model's call computes, in kernels over arrays, with its memory planned.
+//! A program for a device: what a model's call computes, in kernels over arrays, with its memory
+//! planned.
 
 use super::kernel::{Kernel, Scalar};
 use serde::{Deserialize, Serialize};
@@ -78,7 +79,8 @@ pub(crate) struct Program {
     pub(crate) outputs: Vec<(usize, Vec<usize>)>,
     /// What its arrays of fractions of 16 bits hold.
     pub(crate) half: Half,
-    /// Whether products of matrices may keep 11 significant bits of each factor (TF32), where a device has that.
+    /// Whether products of matrices may keep 11 significant bits of each factor (TF32), where a
+    /// device has that.
     pub(crate) tf32: bool,
 }
 
@@ -98,7 +100,8 @@ impl Program {
         self.arrays.len() - 1
     }
 
-    /// Keeps the fractions between its inputs and outputs in 16 bits: weights, and what one kernel computes for another.
+    /// Keeps the fractions between its inputs and outputs in 16 bits: weights, and what one kernel
+    /// computes for another.
     pub(crate) fn halve(&mut self, half: Half) {
         self.half = half;
         let outputs: Vec<usize> = self.outputs.iter().map(|(array, _)| *array).collect();
@@ -108,8 +111,9 @@ impl Program {
         }
     }
 
-    /// Removes the elements of arrays that no kernel needs: constants that are shapes or were written into expressions, and arrays whose
-    /// kernel was fused with another or writes elsewhere.
+    /// Removes the elements of arrays that no kernel needs: constants that are shapes or were
+    /// written into expressions, and arrays whose kernel was fused with another or writes
+    /// elsewhere.
     pub(crate) fn drop_unread(&mut self) {
         let (mut is_read, mut is_written) = (vec![false; self.arrays.len()], vec![false; self.arrays.len()]);
         self.kernels.iter().flat_map(Kernel::arrays).for_each(|array| is_read[array] = true);
@@ -124,8 +128,8 @@ impl Program {
         }
     }
 
-    /// Assigns computed arrays to buffers. A buffer is free again after the last kernel that reads its array, so a kernel never
-    /// writes a buffer that it reads.
+    /// Assigns computed arrays to buffers. A buffer is free again after the last kernel that reads
+    /// its array, so a kernel never writes a buffer that it reads.
     pub(crate) fn memory(&self) -> Memory {
         let mut last = vec![0; self.arrays.len()];
         for (at, kernel) in self.kernels.iter().enumerate() {

@@ -20,7 +20,8 @@ impl Routine {
         product.or_else(|| Convolution::of(program, kernel).map(|found| Routine::Convolution(found.into())))
     }
 
-    /// Whether the kernel computes more of each element, so that the result is an array of its own, which is still to be added.
+    /// Whether the kernel computes more of each element, so that the result is an array of its own,
+    /// which is still to be added.
     pub(crate) fn continues(&self) -> bool {
         match self {
             Routine::Product(product) => product.continues,
@@ -36,7 +37,8 @@ impl Routine {
         }
     }
 
-    /// Adds arrays of the factors where they do not lie as a library wants them, and returns how many kernels it puts in front of its own.
+    /// Adds arrays of the factors where they do not lie as a library wants them, and returns how
+    /// many kernels it puts in front of its own.
     pub(crate) fn lay_out(&mut self, program: &mut Program, at: usize) -> usize {
         let Routine::Convolution(convolution) = self else { return 0 };
         convolution.reorder(program, at);
@@ -53,7 +55,8 @@ impl Routine {
         }
     }
 
-    /// Puts a kernel that computes only the routine in front of the kernel that goes on with its elements, and adds an array for them.
+    /// Puts a kernel that computes only the routine in front of the kernel that goes on with its
+    /// elements, and adds an array for them.
     pub(crate) fn split(&mut self, program: &mut Program, at: usize) {
         let dims = &program.kernels[at].dims;
         let larger = match self {

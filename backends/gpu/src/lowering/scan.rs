@@ -1,4 +1,5 @@
-//! Loops over the steps of a sequence are unrolled: the kernels of each step follow those of the step before.
+//! Loops over the steps of a sequence are unrolled: the kernels of each step follow those of the
+//! step before.
 
 use super::model::{Lowering, Operands, Refusal, scalar, shape, text};
 use super::value::StridedValue;

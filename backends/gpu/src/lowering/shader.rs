@@ -1,5 +1,6 @@
-//! The source texts of kernels for a device's compiler, in one of three forms: a thread for each element, a workgroup for each element,
-//! or a workgroup for a tile of elements. The language is a [`Dialect`]; the forms and expressions are the same in all of them.
+//! The source texts of kernels for a device's compiler, in one of three forms: a thread for each
+//! element, a workgroup for each element, or a workgroup for a tile of elements. The language is a
+//! [`Dialect`]; the forms and expressions are the same in all of them.
 
 mod cooperative;
 mod dialect;

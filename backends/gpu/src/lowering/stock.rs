@@ -1,4 +1,5 @@
-//! Programs of stock kinds, for nodes that run on a device. Images are bytes, of which a word has four.
+//! Programs of stock kinds, for nodes that run on a device. Images are bytes, of which a word has
+//! four.
 
 use super::kernel::{ArrayRead, Axis, BOX, Binary, Expr, Fold, How, Kernel, Number, Scalar, Suppression, Unary, Write};
 use super::model::Lowering;
@@ -121,7 +122,8 @@ impl ProgramSteps {
         self.lowering.map(name, Scalar::I32, &from.shape, &[from], value)
     }
 
-    /// The index of the first greatest element, and its value; NaN counts as less than any. The call fails if all are NaN.
+    /// The index of the first greatest element, and its value; NaN counts as less than any. The
+    /// call fails if all are NaN.
     pub(crate) fn greatest(&mut self, name: &str, from: &StridedValue) -> [StridedValue; 2] {
         let len = from.len();
         let flat = StridedValue { shape: vec![len], strides: vec![1], ..from.clone() };
@@ -209,8 +211,8 @@ impl ProgramSteps {
         self.lowering.copy(name, &constant)
     }
 
-    /// Begins a program with an input of boxes, and their count behind them if that varies, and adds the chosen ones as its output, with
-    /// their count behind them.
+    /// Begins a program with an input of boxes, and their count behind them if that varies, and
+    /// adds the chosen ones as its output, with their count behind them.
     pub(crate) fn suppress(name: &str, rule: Suppression) -> ProgramSteps {
         let mut lowering = Lowering::default();
         let program = &mut lowering.program;

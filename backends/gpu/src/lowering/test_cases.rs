@@ -1,4 +1,5 @@
-//! Models for tests of device programs: the shipped ones, and small ones with the operators of exported models.
+//! Models for tests of device programs: the shipped ones, and small ones with the operators of
+//! exported models.
 
 use crate::test_models::{Io, floats, graphs, ints, model_of_opset};
 use limen_infer::BackendOptions;
@@ -131,8 +132,8 @@ pub(crate) fn conv(batch: usize, ins: usize, outs: usize, width: usize) -> TestC
     TestCase::of(&format!("conv {batch}x{ins}x3x{width} to {outs}"), bytes, 1)
 }
 
-/// Models whose matrix products a vendor's library computes: how many each has, of how many a kernel goes on with the elements, and how
-/// many there are with 16 bits between operators.
+/// Models whose matrix products a vendor's library computes: how many each has, of how many a
+/// kernel goes on with the elements, and how many there are with 16 bits between operators.
 #[cfg(feature = "cuda")]
 pub(crate) fn products() -> Vec<(TestCase, [usize; 3])> {
     type Case<'a> = (&'a str, &'a [&'a str], &'a [&'a str], Vec<TensorProto>, &'a [&'a str], [usize; 3]);
@@ -346,8 +347,8 @@ pub(crate) fn matmul(m: usize, k: usize, n: usize) -> TestCase {
     TestCase::of(&format!("matmul {m}x{k}x{n}"), bytes, 1)
 }
 
-/// Models of integers that have 64 bits in the file and 32 on a device, with the bits of an input whose results fit, and of one whose
-/// results do not.
+/// Models of integers that have 64 bits in the file and 32 on a device, with the bits of an input
+/// whose results fit, and of one whose results do not.
 pub(crate) fn wide_integers() -> Vec<(TestCase, u32, u32)> {
     let case = |dtype: D, weights: &[TensorProto], node: &str, fits: u32, fails: u32| {
         let out: &[&str] = if node.contains("Reduce") { &["1", "2"] } else { &["2", "2"] };

@@ -1,4 +1,5 @@
-//! Programs for tests of the languages of devices: of the test cases, of stock kinds, and of every operation by itself.
+//! Programs for tests of the languages of devices: of the test cases, of stock kinds, and of every
+//! operation by itself.
 
 use super::model::Lowering;
 use super::test_cases::{TestCase, bytes, conv, matmul, operators, small_graphs, wide_integers};
@@ -93,8 +94,8 @@ impl Begun {
 /// As many numbers has an input of [`operations`].
 pub(crate) const PAIRS: usize = 400;
 
-/// Every operation with an output of its own, of two inputs with [`PAIRS`] numbers; those that fail where a result does not fit are
-/// alone in their programs.
+/// Every operation with an output of its own, of two inputs with [`PAIRS`] numbers; those that fail
+/// where a result does not fit are alone in their programs.
 pub(crate) fn operations() -> Vec<(String, Program)> {
     use Binary::*;
     use Unary::*;

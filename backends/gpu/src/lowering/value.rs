@@ -2,7 +2,8 @@
 
 use super::kernel::{ArrayRead, Axis, Number, Scalar};
 
-/// A tensor whose elements lie in an array at regular distances. Slices, transposed tensors and broadcasts are views too.
+/// A tensor whose elements lie in an array at regular distances. Slices, transposed tensors and
+/// broadcasts are views too.
 #[derive(Clone, Debug)]
 pub(crate) struct StridedValue {
     pub(super) array: usize,

@@ -381,7 +381,8 @@ impl<P: Prepared> Session for InFlightSession<P> {
         if let Some((own, _)) = &self.own {
             own.figures(metrics);
         }
-        // Compiled models are shared, so the sessions report the same or less; of measured times the longest is reported.
+        // Compiled models are shared, so the sessions report the same or less; of measured times
+        // the longest is reported.
         for (name, value) in self
             .threads
             .iter()

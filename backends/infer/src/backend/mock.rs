@@ -1,7 +1,8 @@
 //! A backend without a model: outputs of the right shape after a set time, and failures on request.
 //!
-//! For tests of graphs and of the engine, and for planning a graph before its model exists. Its outputs are a simple
-//! function of its inputs, and it spends its latency computing, as a model would.
+//! For tests of graphs and of the engine, and for planning a graph before its model exists. Its
+//! outputs are a simple function of its inputs, and it spends its latency computing, as a model
+//! would.
 
 use crate::base::Access;
 use limen::backend::{
@@ -21,8 +22,8 @@ use std::time::{Duration, Instant};
 pub struct MockConfig {
     /// Name and spec of one item of each input, such as `f32[1,8,8]`.
     pub inputs: BTreeMap<String, String>,
-    /// Name and spec of one item of each output. Element j is the sum of the item's first input plus j; the first
-    /// input is the first in alphabetical order.
+    /// Name and spec of one item of each output. Element j is the sum of the item's first input
+    /// plus j; the first input is the first in alphabetical order.
     pub outputs: BTreeMap<String, String>,
     /// The time of a call, whatever its batch. It is spent computing.
     #[serde(default = "no_time")]

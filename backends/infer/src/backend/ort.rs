@@ -1,17 +1,20 @@
-//! ONNX models on the CPU, through ONNX Runtime: the widest set of operators and the fastest kernels.
+//! ONNX models on the CPU, through ONNX Runtime: the widest set of operators and the fastest
+//! kernels.
 //!
-//! ONNX Runtime is a native library that is loaded on first use: from the path in [`BackendOptions::onnxruntime`], else from the one in
-//! the environment's `ORT_DYLIB_PATH`, else by its usual name from the system's search path. A graph file cannot name it, because
-//! loading a library runs its code. It has to be version 1.22 or later. A process loads one library and never unloads it; for a graph
-//! that names another file, `ort` is unavailable.
+//! ONNX Runtime is a native library that is loaded on first use: from the path in
+//! [`BackendOptions::onnxruntime`], else from the one in the environment's `ORT_DYLIB_PATH`, else
+//! by its usual name from the system's search path. A graph file cannot name it, because loading a
+//! library runs its code. It has to be version 1.22 or later. A process loads one library and never
+//! unloads it; for a graph that names another file, `ort` is unavailable.
 //!
-//! Models run on the CPU; with `provider: webgpu` through an execution provider in a library of its own, the plugin ([`webgpu`]); with
-//! `provider: cuda` or `tensorrt` through those of ONNX Runtime's package for GPUs ([`nvidia`]).
+//! Models run on the CPU; with `provider: webgpu` through an execution provider in a library of its
+//! own, the plugin ([`webgpu`]); with `provider: cuda` or `tensorrt` through those of ONNX
+//! Runtime's package for GPUs ([`nvidia`]).
 //!
 //! # Threads
-//! With one thread a call runs on the thread that makes it. More threads are created while planning, before any thread is
-//! pinned. They spin between the operators of a call, which saves a third of a call of some milliseconds, and sleep between
-//! calls.
+//! With one thread a call runs on the thread that makes it. More threads are created while
+//! planning, before any thread is pinned. They spin between the operators of a call, which saves a
+//! third of a call of some milliseconds, and sleep between calls.
 
 mod nvidia;
 mod plugin;
@@ -64,7 +67,8 @@ fn lock_library() -> MutexGuard<'static, Library> {
     LIBRARY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the library that a trial has to load: that of the options, else the one that this process has loaded; `None` if neither.
+/// Returns the library that a trial has to load: that of the options, else the one that this
+/// process has loaded; `None` if neither.
 pub(crate) fn library_for(options: &BackendOptions) -> Option<PathBuf> {
     options.onnxruntime.clone().or_else(|| Some(lock_library().loaded.as_ref()?.0.clone()))
 }
@@ -126,7 +130,8 @@ impl Library {
         let environment = caught(|| builder.build().map_err(|error| error.to_string())).and_then(|result| result);
         let environment = environment.map_err(unusable);
         if let Ok(environment) = &environment {
-            // Errors are returned and reported by the engine; ONNX Runtime would also print them to stderr.
+            // Errors are returned and reported by the engine; ONNX Runtime would also print them to
+            // stderr.
             environment.set_log_level(LogLevel::Fatal);
         }
         self.loaded = Some((path, environment.clone()));
@@ -184,7 +189,8 @@ fn no_library(path: &Path) -> Option<String> {
     }
 }
 
-/// Returns why no session was created on a device, and what to do; the error as it is if nothing is known of it.
+/// Returns why no session was created on a device, and what to do; the error as it is if nothing is
+/// known of it.
 fn why_no_session(device: &str, error: &str) -> BackendError {
     if !error.contains("fallback to CPU EP has been explicitly disabled") {
         return BackendError::Unsupported(error.into());
@@ -246,7 +252,8 @@ impl Runtime for OrtRuntime {
         environment(options).ok().and_then(|_| caught(::ort::info).ok()).unwrap_or_default().to_string()
     }
 
-    /// Its kernels of `QLinearConv`, into which it fuses quantized convolutions, are fast; those of `ConvInteger` are not.
+    /// Its kernels of `QLinearConv`, into which it fuses quantized convolutions, are fast; those of
+    /// `ConvInteger` are not.
     fn is_slow_in_8_bits(operator: &str) -> bool {
         operator == "ConvInteger"
     }
@@ -393,7 +400,8 @@ struct Opened {
     session: Option<Session>,
     /// What its metadata say of the device.
     device: Arc<str>,
-    /// Whether it is one of the plugin, whose sessions are used one at a time: see [`plugin::alone`].
+    /// Whether it is one of the plugin, whose sessions are used one at a time: see
+    /// [`plugin::alone`].
     is_alone: bool,
 }
 
@@ -410,7 +418,8 @@ impl Drop for Opened {
     }
 }
 
-/// Where a node's first session, created while planning, is between its runners: the trial returns it, and the node takes it.
+/// Where a node's first session, created while planning, is between its runners: the trial returns
+/// it, and the node takes it.
 #[derive(Clone)]
 pub struct Home(Arc<Mutex<Option<Opened>>>);
 

@@ -1,21 +1,24 @@
 //! ONNX models on the CPU, through rten: pure Rust, nothing to install.
 //!
 //! # Element types
-//! rten has `f32`, `i32`, `i8` and `u8`. It computes a model's `i64` and `bool` as `i32`, and `f64` as `f32`. It reads a wider constant as
-//! the nearest `i32`, so such a model needs a case. It is compiled with overflow checks in every profile (`Cargo.toml`), so a result
-//! that does not fit fails its call, and so does a float that becomes an `i64` ([`with_checked_casts`]).
+//! rten has `f32`, `i32`, `i8` and `u8`. It computes a model's `i64` and `bool` as `i32`, and `f64`
+//! as `f32`. It reads a wider constant as the nearest `i32`, so such a model needs a case. It is
+//! compiled with overflow checks in every profile (`Cargo.toml`), so a result that does not fit
+//! fails its call, and so does a float that becomes an `i64` ([`with_checked_casts`]).
 //!
 //! # Threads
-//! rten runs every call in a thread pool, even a pool of one thread: a call from another thread is handed over, and the caller
-//! waits. On the 2-core reference VM an empty call therefore costs 6–10 µs back to back, and 34–38 µs at one call per
-//! millisecond, when the pool's thread sleeps on another core. On a thread of the pool itself nothing is handed
-//! over (0.05–0.1 µs). So the engine runs a worker with sessions of one thread on such a thread ([`Runtime::WORKER_HOST`]),
-//! and a program that drives a graph itself can do so with [`on_rten_thread`]. On any other thread a session creates its pool on the
-//! thread that calls it, whose core affinity it inherits: 6–10 and 12–14 µs. Sessions with more threads share a pool that is
-//! created while planning, before any thread is pinned.
+//! rten runs every call in a thread pool, even a pool of one thread: a call from another thread is
+//! handed over, and the caller waits. On the 2-core reference VM an empty call therefore costs 6–10
+//! µs back to back, and 34–38 µs at one call per millisecond, when the pool's thread sleeps on
+//! another core. On a thread of the pool itself nothing is handed over (0.05–0.1 µs). So the engine
+//! runs a worker with sessions of one thread on such a thread ([`Runtime::WORKER_HOST`]), and a
+//! program that drives a graph itself can do so with [`on_rten_thread`]. On any other thread a
+//! session creates its pool on the thread that calls it, whose core affinity it inherits: 6–10 and
+//! 12–14 µs. Sessions with more threads share a pool that is created while planning, before any
+//! thread is pinned.
 //!
-//! rten also starts a pool for the whole process, with a thread per core, when it first loads or runs a model. Its threads
-//! sleep; `RTEN_NUM_THREADS=1` makes it small.
+//! rten also starts a pool for the whole process, with a thread per core, when it first loads or
+//! runs a model. Its threads sleep; `RTEN_NUM_THREADS=1` makes it small.
 
 use crate::base::{BackendOptions, caught, elements};
 use crate::onnx::{
@@ -42,11 +45,12 @@ use std::sync::{Arc, Weak};
 /// The backend `rten`.
 pub type Rten = Onnx<RtenRuntime>;
 
-/// The release that is built in, which rten itself does not say; a test compares it with `Cargo.lock`.
+/// The release that is built in, which rten itself does not say; a test compares it with
+/// `Cargo.lock`.
 const VERSION: &str = "rten 0.27.0";
 
-/// The operators of rten 0.27 as built here: without random numbers and Fourier transforms. rten cannot list them; a test loads a
-/// model with each of these, and with some that it does not have.
+/// The operators of rten 0.27 as built here: without random numbers and Fourier transforms. rten
+/// cannot list them; a test loads a model with each of these, and with some that it does not have.
 const OPS: &str = "\
     Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh Attention AveragePool BatchNormalization BitCast \
     Cast CastLike Ceil Clip Concat ConcatFromSequence Constant Conv ConvInteger ConstantOfShape ConvTranspose Cos \
@@ -77,7 +81,8 @@ const LRN: &str = "LRN";
 /// Loaded as others: see [`with_corrections`].
 const CORRECTED: [&str; 3] = ["Softplus", "ReduceL2", "QuantizeLinear"];
 
-/// Refused, or taken for images, if attributes that ONNX infers are left out: see [`with_window_attributes`].
+/// Refused, or taken for images, if attributes that ONNX infers are left out: see
+/// [`with_window_attributes`].
 const WINDOWS: [&str; 5] = ["Conv", "ConvInteger", "ConvTranspose", "MaxPool", "AveragePool"];
 
 /// What rten 0.27 computes otherwise than ONNX.
@@ -168,13 +173,15 @@ fn has_lengths(op: &Op) -> bool {
     op.has_input(4)
 }
 
-/// The longest chain of operators. rten recurses along it when it loads a model and in the first call, and a stack overflow
-/// cannot be caught. A frame takes about 400 bytes in a debug build, and a thread's stack has 2 MiB.
+/// The longest chain of operators. rten recurses along it when it loads a model and in the first
+/// call, and a stack overflow cannot be caught. A frame takes about 400 bytes in a debug build, and
+/// a thread's stack has 2 MiB.
 const MAX_DEPTH: usize = 4096;
 
 /// The name of the file in memory with a model's large weights.
 const SEPARATED: &str = "limen.data";
-/// The `data_type` of `f32`, `u8`, `i8` and `i32`, which rten uses where they lie; it converts the others.
+/// The `data_type` of `f32`, `u8`, `i8` and `i32`, which rten uses where they lie; it converts the
+/// others.
 const IN_PLACE: [i32; 4] = [1, 2, 3, 6];
 
 /// A model that rten has read.
@@ -258,7 +265,8 @@ impl Runtime for RtenRuntime {
         for file in artifact.data {
             options.external_data(&file.name, Arc::unwrap_or_clone(file.bytes));
         }
-        // rten infers the shapes of that operator as those of an LSTM, whose weights are transposed, and replaces each `Shape` by them.
+        // rten infers the shapes of that operator as those of an LSTM, whose weights are
+        // transposed, and replaces each `Shape` by them.
         if dynamic > 0 {
             options.shape_inference(ShapeInferenceMode::Off);
         }
@@ -359,7 +367,8 @@ fn panicked(whole: &str, panic: &str) -> String {
 }
 
 thread_local! {
-    /// The pool of this thread's one-thread sessions: the pool that the thread belongs to, else one on its core.
+    /// The pool of this thread's one-thread sessions: the pool that the thread belongs to, else one
+    /// on its core.
     static OWN: RefCell<Weak<ThreadPool>> = const { RefCell::new(Weak::new()) };
 }
 
@@ -374,11 +383,12 @@ fn own_pool() -> Arc<ThreadPool> {
     })
 }
 
-/// Runs `body` on a new thread, on which one-thread sessions run without handing their calls to another thread: an empty
-/// call costs 0.1 µs there instead of 10 µs and more. The calling thread waits until `body` returns.
+/// Runs `body` on a new thread, on which one-thread sessions run without handing their calls to
+/// another thread: an empty call costs 0.1 µs there instead of 10 µs and more. The calling thread
+/// waits until `body` returns.
 ///
-/// For threads that mainly run models: an engine's worker, or a program that drives a graph itself. Pinning and priority
-/// that `body` sets apply to the thread that runs the model.
+/// For threads that mainly run models: an engine's worker, or a program that drives a graph itself.
+/// Pinning and priority that `body` sets apply to the thread that runs the model.
 ///
 /// # Panics
 /// When `body` does.
@@ -458,7 +468,8 @@ impl Runner for RtenRunner {
     }
 }
 
-/// Returns a batch as rten takes it: borrowed if it is aligned, as the engine's buffers are, else copied.
+/// Returns a batch as rten takes it: borrowed if it is aligned, as the engine's buffers are, else
+/// copied.
 fn value<'a, T: Element>(input: &BatchRef<'a>) -> Result<ValueOrView<'a>, BackendError>
 where
     ValueView<'a>: From<TensorView<'a, T>>,
@@ -556,7 +567,8 @@ mod tests {
         }
     }
 
-    /// The longest chain allowed runs too, on a test thread of 2 MiB: an overflow would end the process.
+    /// The longest chain allowed runs too, on a test thread of 2 MiB: an overflow would end the
+    /// process.
     #[test]
     fn a_chain_that_is_too_long_is_an_error() {
         use rten_onnx::onnx::DataType;

@@ -1,8 +1,9 @@
 //! ONNX models on the CPU, through tract: pure Rust, with operators that rten lacks.
 //!
-//! tract compiles: a model is read once into a template that keeps its symbolic dims, and is specialized and compiled for each
-//! batch size before the graph starts. Batches are padded up to the next of these sizes. It runs on the thread that calls it.
-//! On convolutions it is slower than rten, and its batches cost more per item than single calls do.
+//! tract compiles: a model is read once into a template that keeps its symbolic dims, and is
+//! specialized and compiled for each batch size before the graph starts. Batches are padded up to
+//! the next of these sizes. It runs on the thread that calls it. On convolutions it is slower than
+//! rten, and its batches cost more per item than single calls do.
 
 use crate::base::{BackendOptions, caught, elements, narrow};
 use crate::cache::Compiled;
@@ -122,10 +123,12 @@ impl ModelDataResolver for WeightFiles {
     }
 }
 
-/// The release that is built in, which tract itself does not say; a test compares it with `Cargo.lock`.
+/// The release that is built in, which tract itself does not say; a test compares it with
+/// `Cargo.lock`.
 const VERSION: &str = "tract 0.23.9";
 
-/// Operators that tract-onnx 0.23 runs as they are; it expands the others into its own, such as `EinSum`, when it loads them.
+/// Operators that tract-onnx 0.23 runs as they are; it expands the others into its own, such as
+/// `EinSum`, when it loads them.
 const AS_THEY_ARE: &str = "\
     Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil Clip \
     Compress Cos Cosh Div Dropout Equal Erf Exp EyeLike Floor GatherND Greater GreaterOrEqual HardSwish Identity \
@@ -220,7 +223,8 @@ fn is_clipped(op: &Op) -> bool {
     op.float("clip").is_some()
 }
 
-/// Whether an operator has other activations than those that ONNX gives it by default, for each direction.
+/// Whether an operator has other activations than those that ONNX gives it by default, for each
+/// direction.
 fn has_other_activations(op: &Op) -> bool {
     let usual = match op.id.as_str() {
         "RNN" => "Tanh",
@@ -289,7 +293,8 @@ impl Runtime for TractRuntime {
             true => None,
             false => {
                 let parsed = parse(&onnx)?;
-                // A recurrent operator without a first state panics where its batch has no length yet.
+                // A recurrent operator without a first state panics where its batch has no length
+                // yet.
                 let analysed = caught(|| parsed.into_typed().and_then(|model| model.into_decluttered()));
                 analysed.ok().and_then(Result::ok)
             }
@@ -297,7 +302,8 @@ impl Runtime for TractRuntime {
         let template = match analysed {
             Some(model) => Template::Analysed(model),
             None => {
-                // What the file says about its tensors has symbols that would contradict the lengths.
+                // What the file says about its tensors has symbols that would contradict the
+                // lengths.
                 onnx.ignore_value_info = true;
                 Template::Parsed(parse(&onnx)?)
             }
@@ -340,8 +346,8 @@ impl TractRuntime {
 }
 
 impl TractModel {
-    /// Gives every symbol its length and compiles the model, unless it is compiled already for the same inputs. Keeps the `most` plans
-    /// that were used last.
+    /// Gives every symbol its length and compiles the model, unless it is compiled already for the
+    /// same inputs. Keeps the `most` plans that were used last.
     fn compile(&self, given: Vec<Given>, most: usize) -> TractResult<(Arc<TypedRunnableModel>, TypedSimpleState)> {
         // Held while compiling, so that two nodes do not compile the same model at once.
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
@@ -452,7 +458,8 @@ impl Runner for TractRunner {
         let plan = self.plans.get_mut(&batch);
         let (plan, state) =
             plan.ok_or_else(|| BackendError::Call(format!("nothing was compiled for {batch} items")))?;
-        // An operator with a state of its own (`Scan`, to which recurrent ones are lowered) goes on from the call before.
+        // An operator with a state of its own (`Scan`, to which recurrent ones are lowered) goes on
+        // from the call before.
         if state.op_states.iter().any(Option::is_some) {
             *state = plan.spawn().map_err(|error| BackendError::Call(text(&error)))?;
         }

@@ -25,8 +25,8 @@ pub(crate) fn check_sum(found: &str, expected: &str) -> Result<(), String> {
     if expected.eq_ignore_ascii_case(found) { Ok(()) } else { Err(format!("has the SHA-256 {found}, not {expected}")) }
 }
 
-/// Reads a file from its start, at most `most` bytes, and returns its content and SHA-256. A second thread hashes a large file while
-/// this one reads it: to hash 14 MB takes as long as to read them.
+/// Reads a file from its start, at most `most` bytes, and returns its content and SHA-256. A second
+/// thread hashes a large file while this one reads it: to hash 14 MB takes as long as to read them.
 ///
 /// # Errors
 /// The system's error; [`ErrorKind::FileTooLarge`] if there are more bytes.

@@ -1,4 +1,5 @@
-//! Elements of any dtype as `f64`, for code that treats all dtypes alike: recorded cases and the mock.
+//! Elements of any dtype as `f64`, for code that treats all dtypes alike: recorded cases and the
+//! mock.
 //!
 //! Real models never use this: they pass whole buffers.
 
@@ -91,7 +92,8 @@ impl Access {
         bytes.chunks_exact(self.size).map(self.get)
     }
 
-    /// Writes as many elements as there are bytes and values for, rounded or saturated to the dtype.
+    /// Writes as many elements as there are bytes and values for, rounded or saturated to the
+    /// dtype.
     pub(crate) fn write(self, values: impl IntoIterator<Item = f64>, bytes: &mut [u8]) {
         for (bytes, value) in bytes.chunks_exact_mut(self.size).zip(values) {
             (self.put)(value, bytes);
@@ -103,13 +105,15 @@ impl Access {
         self.range.is_some()
     }
 
-    /// Whether the dtype can represent a value: integers must be whole and in range; floating-point types round.
+    /// Whether the dtype can represent a value: integers must be whole and in range; floating-point
+    /// types round.
     pub(crate) fn holds(self, value: f64) -> bool {
         self.range.is_none_or(|(min, max)| value.fract() == 0.0 && (min..=max).contains(&value))
     }
 }
 
-/// Returns `bytes` as elements: borrowed if they are aligned, as the engine's buffers are, else copied.
+/// Returns `bytes` as elements: borrowed if they are aligned, as the engine's buffers are, else
+/// copied.
 ///
 /// # Errors
 /// If the bytes are not a whole number of elements.

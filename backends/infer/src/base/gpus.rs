@@ -7,7 +7,8 @@ type ListGpus = fn() -> Option<Vec<String>>;
 
 static NVIDIA_GPUS: OnceLock<ListGpus> = OnceLock::new();
 
-/// Sets what lists the names of NVIDIA's GPUs, for runtimes that know them by their numbers: only their driver knows the names.
+/// Sets what lists the names of NVIDIA's GPUs, for runtimes that know them by their numbers: only
+/// their driver knows the names.
 pub fn set_nvidia_gpus(list: ListGpus) {
     let _ = NVIDIA_GPUS.set(list);
 }
@@ -17,8 +18,8 @@ pub fn nvidia_gpus() -> Option<Vec<String>> {
     NVIDIA_GPUS.get().and_then(|list| list())
 }
 
-/// Returns the numbers of the GPUs that `wanted` means, by their names: that of the number, else those whose names contain it, in any
-/// case, and a number only as a whole; all of them without it.
+/// Returns the numbers of the GPUs that `wanted` means, by their names: that of the number, else
+/// those whose names contain it, in any case, and a number only as a whole; all of them without it.
 ///
 /// # Errors
 /// That there is none, and which there are.

@@ -4,7 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs third-party code and turns its panic into an error message.
 ///
-/// After a panic, callers drop what the code was working on or never look at it again, so nothing half-changed is seen.
+/// After a panic, callers drop what the code was working on or never look at it again, so nothing
+/// half-changed is seen.
 pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);

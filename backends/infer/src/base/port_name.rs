@@ -1,9 +1,10 @@
 //! Port names of a model's tensors.
 
-/// Returns the port name of a model's tensor: lower case, `_` for each character that a port name cannot have, at most 64 bytes.
+/// Returns the port name of a model's tensor: lower case, `_` for each character that a port name
+/// cannot have, at most 64 bytes.
 ///
-/// Exporters write names such as `input.1` and `serving_default_x:0`; a graph file writes `input_1` and
-/// `serving_default_x_0`.
+/// Exporters write names such as `input.1` and `serving_default_x:0`; a graph file writes `input_1`
+/// and `serving_default_x_0`.
 pub(crate) fn port_name(name: &str) -> String {
     let legal = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c.to_ascii_lowercase() } else { '_' };
     let mut port: String = name.chars().map(legal).collect();

@@ -1,5 +1,5 @@
-//! The time each backend takes for each model on this processor: measured once and kept beside the compiled models. From
-//! then on `backend: auto` ranks the backends by it.
+//! The time each backend takes for each model on this processor: measured once and kept beside the
+//! compiled models. From then on `backend: auto` ranks the backends by it.
 
 use super::entry::CacheKey;
 use limen::files;
@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Calibration(BTreeMap<String, u64>);
 
-/// What a time depends on, besides the processor, the backend and its version: the model, its inputs' shapes, its threads, its batch,
-/// and the options of its calls.
+/// What a time depends on, besides the processor, the backend and its version: the model, its
+/// inputs' shapes, its threads, its batch, and the options of its calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
     model: String,
@@ -21,7 +21,8 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// A model with this checksum, connected to `given`, on `threads` threads, in calls of `batch` items, with these other options.
+    /// A model with this checksum, connected to `given`, on `threads` threads, in calls of `batch`
+    /// items, with these other options.
     pub(crate) fn new(sums: &str, given: &Connected, threads: usize, batch: usize, options: &str) -> Self {
         let mut model = format!("{sums} {threads} threads {options}");
         for (_, spec) in given.inputs() {
@@ -47,7 +48,8 @@ fn path(folder: &Path) -> PathBuf {
 }
 
 impl Calibration {
-    /// Reads the table of this processor. It is empty if there is none or it cannot be read: times can be measured again.
+    /// Reads the table of this processor. It is empty if there is none or it cannot be read: times
+    /// can be measured again.
     pub(crate) fn read(folder: &Path) -> Self {
         let text = files::read(path(folder), MAX_BYTES).unwrap_or_default();
         Calibration(serde_json::from_slice(&text).unwrap_or_default())

@@ -1,8 +1,10 @@
 //! Cached compiled models and trial results, so that a second start compiles and tries nothing.
 //!
-//! An entry is a file named by the hash of what it was made from: the model's content, the runtime and its version and build, the
-//! device, which is the processor (a processor has no driver), and this crate's version. It is written to a temporary file and renamed into place. Its checksum is verified when
-//! it is read: an entry that is truncated, changed or made from something else is compiled again, with a warning.
+//! An entry is a file named by the hash of what it was made from: the model's content, the runtime
+//! and its version and build, the device, which is the processor (a processor has no driver), and
+//! this crate's version. It is written to a temporary file and renamed into place. Its checksum is
+//! verified when it is read: an entry that is truncated, changed or made from something else is
+//! compiled again, with a warning.
 
 use crate::base::sha256;
 use limen::files::PrivateBytes;
@@ -21,7 +23,8 @@ const MAGIC: &str = "limen cache 1";
 /// Larger files are not read: this program does not write such entries.
 pub(crate) const MAX_BYTES: u64 = 4 << 30;
 
-/// The name and the extension of an entry's file: a hash of what the entry was made from, and the type of its content.
+/// The name and the extension of an entry's file: a hash of what the entry was made from, and the
+/// type of its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheKey(String, &'static str);
 
@@ -65,7 +68,8 @@ impl CacheKey {
     }
 }
 
-/// What `/proc/cpuinfo` says of a processor's make and features: on x86-64, then on Arm, then on RISC-V.
+/// What `/proc/cpuinfo` says of a processor's make and features: on x86-64, then on Arm, then on
+/// RISC-V.
 const ABOUT: [&str; 12] = [
     "vendor_id",
     "cpu family",
@@ -174,7 +178,8 @@ pub fn write_private(folder: &Path, key: &CacheKey, payload: &[u8]) -> std::io::
     write_with(folder, key, payload, |file| file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600)))
 }
 
-/// Writes an entry to a temporary file and renames it into place, so that readers never see a partial one.
+/// Writes an entry to a temporary file and renames it into place, so that readers never see a
+/// partial one.
 ///
 /// # Errors
 /// The system's error.

@@ -71,7 +71,8 @@ impl limen::infer::Infer for InferKind {
     }
 }
 
-/// Returns the field because of which a model copies its messages within its calls: it gathers inputs, or needs values on the host.
+/// Returns the field because of which a model copies its messages within its calls: it gathers
+/// inputs, or needs values on the host.
 fn why_copied(config: &InferConfig) -> Option<&'static str> {
     let reasons = [
         ("resident: false", !config.resident),

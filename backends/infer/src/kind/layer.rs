@@ -8,11 +8,12 @@ use limen::node::PlanErrors;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Multiplies the last dim of `f32[..., k]` by a matrix of `n` rows of `k`, adds a bias and applies an activation.
+/// Multiplies the last dim of `f32[..., k]` by a matrix of `n` rows of `k`, adds a bias and applies
+/// an activation.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct LayerConfig {
-    /// The matrix, `[n, k]`, of any element type: 4 bits and FP8 are widened to `f32`; if quantized, it stays 8 bits
-    /// wide in memory.
+    /// The matrix, `[n, k]`, of any element type: 4 bits and FP8 are widened to `f32`; if
+    /// quantized, it stays 8 bits wide in memory.
     pub weight: WeightConfig,
     /// The bias, `[n]`; none by default.
     pub bias: Option<WeightConfig>,
@@ -162,7 +163,8 @@ impl Layer {
     }
 }
 
-/// Sums in sixteen lanes, so that the compiler can vectorize; the order of additions is always the same.
+/// Sums in sixteen lanes, so that the compiler can vectorize; the order of additions is always the
+/// same.
 fn dot<T>(row: &[T], input: &[f32], number: impl Fn(&T) -> f32) -> f32 {
     const LANES: usize = 16;
     let mut sums = [0f32; LANES];

@@ -34,7 +34,8 @@ impl LayerList for MlpConfig {
     }
 }
 
-/// Loads all layers and checks that the input length of each is the output length of the one before.
+/// Loads all layers and checks that the input length of each is the output length of the one
+/// before.
 fn load(config: &impl LayerList, folders: &Folders) -> Result<Vec<Layer>, PlanErrors> {
     let mut errors = PlanErrors::default();
     let configs = config.layers();
@@ -62,7 +63,8 @@ fn load(config: &impl LayerList, folders: &Folders) -> Result<Vec<Layer>, PlanEr
     errors.into_result(layers)
 }
 
-/// The config of a node of layers, and the weights loaded while the graph was planned: these are the weights that run.
+/// The config of a node of layers, and the weights loaded while the graph was planned: these are
+/// the weights that run.
 #[derive(Debug)]
 pub struct PlannedLayers<C> {
     config: C,

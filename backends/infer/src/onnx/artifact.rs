@@ -14,8 +14,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A model's files in memory. Each file is read once: the bytes that are checked, hashed and loaded are the same, and clones share
-/// them.
+/// A model's files in memory. Each file is read once: the bytes that are checked, hashed and loaded
+/// are the same, and clones share them.
 #[derive(Clone, Debug)]
 pub struct Artifact {
     /// The folder of its file.
@@ -59,8 +59,8 @@ impl UncheckedModel {
         &self.sum
     }
 
-    /// Checks its content, and reads the files of its weights. `on_size` is told the size of all files before each of these is read, as far
-    /// as it is known.
+    /// Checks its content, and reads the files of its weights. `on_size` is told the size of all
+    /// files before each of these is read, as far as it is known.
     pub(crate) fn artifact(self, on_size: &dyn Fn(u64)) -> Result<Artifact, BackendError> {
         let UncheckedModel { path, memory, bytes, sum, max_size } = self;
         if let Some(other) = recognise(&bytes) {
@@ -135,8 +135,8 @@ impl Outline {
         Outline::open_within(path, Trials::MAX_SIZE, &|_| ())
     }
 
-    /// Like [`open`](Outline::open), of a model whose files have at most `max_size` bytes. `on_size` is told how many, before the files of
-    /// weights are read.
+    /// Like [`open`](Outline::open), of a model whose files have at most `max_size` bytes.
+    /// `on_size` is told how many, before the files of weights are read.
     pub(crate) fn open_within(path: &Path, max_size: u64, on_size: &dyn Fn(u64)) -> Result<Outline, BackendError> {
         let file = UncheckedModel::read(InputFile::open(path).map_err(unreadable)?, max_size)?;
         Ok(Arc::unwrap_or_clone(file.artifact(on_size)?.outline))

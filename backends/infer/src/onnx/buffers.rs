@@ -27,7 +27,8 @@ impl ModelBuffer {
         BatchRef { dtype: self.spec.dtype, shape: &self.shape, bytes }
     }
 
-    /// Returns a batch of the same port with the bytes that its shape takes, for a comparison. Only lengths that vary are in its shape.
+    /// Returns a batch of the same port with the bytes that its shape takes, for a comparison. Only
+    /// lengths that vary are in its shape.
     pub(super) fn as_given<'a>(&'a self, given: &'a BatchMut<'_>) -> BatchRef<'a> {
         if !self.varies {
             return BatchRef { dtype: given.dtype, shape: &self.shape, bytes: given.bytes };

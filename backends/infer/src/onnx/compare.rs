@@ -65,7 +65,8 @@ pub(crate) struct Comparison {
 #[derive(Debug)]
 pub(crate) enum Compared {
     Calls(Comparison),
-    /// No call of a model whose lengths vary succeeded on the serving backend; the error of the last one.
+    /// No call of a model whose lengths vary succeeded on the serving backend; the error of the
+    /// last one.
     Not(BackendError),
 }
 
@@ -73,7 +74,8 @@ pub(crate) enum Compared {
 pub(super) const CALLS: usize = 32;
 pub(super) const WARM_UP: usize = 4;
 
-/// Returns numbers from 0 to 1, the same ones for the same seed: xorshift64*, by Marsaglia and Vigna.
+/// Returns numbers from 0 to 1, the same ones for the same seed: xorshift64*, by Marsaglia and
+/// Vigna.
 pub(super) fn random(seed: u64) -> impl FnMut() -> f64 {
     let mut random = 0x9e37_79b9_7f4a_7c15u64.wrapping_add(seed << 20);
     move || {
@@ -84,8 +86,8 @@ pub(super) fn random(seed: u64) -> impl FnMut() -> f64 {
     }
 }
 
-/// Runs both on the same inputs, from a fixed seed: numbers from −1 to 1, or integers from 0 to 3. If the lengths of inputs vary,
-/// every other call has half of the greatest.
+/// Runs both on the same inputs, from a fixed seed: numbers from −1 to 1, or integers from 0 to 3.
+/// If the lengths of inputs vary, every other call has half of the greatest.
 pub(crate) fn compare(
     signature: &Signature,
     mut sessions: [AnySession; 2],
@@ -118,7 +120,8 @@ pub(crate) fn compare(
         let begun = Instant::now();
         match ours.run(serving, 1, &given, lane) {
             Ok(()) => {}
-            // Random numbers may give more than `max:` allows, and a model may not take shorter messages.
+            // Random numbers may give more than `max:` allows, and a model may not take shorter
+            // messages.
             Err(error) if is_varying => {
                 takes_shorter &= !is_shorter;
                 failed = Some(error);

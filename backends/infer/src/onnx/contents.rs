@@ -19,11 +19,13 @@ const MAX_NODES: usize = 1 << 15;
 pub struct Op {
     /// The operator, with its domain unless that is ONNX's default: `Conv`, `com.microsoft.Gelu`.
     pub id: String,
-    /// The node's name, prefixed with the names of the nodes whose subgraphs it is in; a long name without its middle.
+    /// The node's name, prefixed with the names of the nodes whose subgraphs it is in; a long name
+    /// without its middle.
     pub node: String,
     /// The version of its operator set; 0 if the model does not declare it.
     pub opset: i64,
-    /// The ranks of its first and second input and of its first output, where the model declares them or they follow from operators.
+    /// The ranks of its first and second input and of its first output, where the model declares
+    /// them or they follow from operators.
     pub ranks: [Option<usize>; 3],
     /// Which of its first 32 inputs it has: a bit for each.
     inputs: u32,
@@ -31,7 +33,8 @@ pub struct Op {
     pub scales: Option<Vec<f32>>,
     /// Whether its result depends on a constant of `int64` that does not fit 32 bits.
     pub has_wide_constant: bool,
-    /// The element types of its first and second input and of its first output, as ONNX numbers them; 0 where they are not known.
+    /// The element types of its first and second input and of its first output, as ONNX numbers
+    /// them; 0 where they are not known.
     elems: [i32; 3],
     /// Those of its [`ATTRIBUTES`] that it has.
     attributes: HashMap<String, AttributeValue>,
@@ -81,7 +84,8 @@ impl Op {
         self.inputs.checked_shr(at).is_some_and(|inputs| inputs & 1 == 1)
     }
 
-    /// Returns the element types of its first and second input and of its first output, where they are known.
+    /// Returns the element types of its first and second input and of its first output, where they
+    /// are known.
     pub fn elems(&self) -> [Option<Elem>; 3] {
         self.elems.map(Elem::of)
     }
@@ -92,7 +96,8 @@ impl Op {
         self.attributes.get(name)
     }
 
-    /// Returns the attribute `axis`, `input_forget`, `linear_before_reset`, `select_last_index` or `to`.
+    /// Returns the attribute `axis`, `input_forget`, `linear_before_reset`, `select_last_index` or
+    /// `to`.
     pub fn int(&self, name: &str) -> Option<i64> {
         self.attribute(name).and_then(|value| if let AttributeValue::Int(int) = value { Some(*int) } else { None })
     }
@@ -103,7 +108,8 @@ impl Op {
             .and_then(|value| if let AttributeValue::Float(float) = value { Some(*float) } else { None })
     }
 
-    /// Returns the attribute `dilations`, `output_padding`, `output_shape` or `pads`; empty if it has none.
+    /// Returns the attribute `dilations`, `output_padding`, `output_shape` or `pads`; empty if it
+    /// has none.
     pub fn ints(&self, name: &str) -> &[i64] {
         match self.attribute(name) {
             Some(AttributeValue::Ints(ints)) => ints,
@@ -111,8 +117,8 @@ impl Op {
         }
     }
 
-    /// Returns the attribute `auto_pad`, `direction`, `mode`, `nearest_mode` or `coordinate_transformation_mode`, or `activations` with a
-    /// space between words.
+    /// Returns the attribute `auto_pad`, `direction`, `mode`, `nearest_mode` or
+    /// `coordinate_transformation_mode`, or `activations` with a space between words.
     pub fn word(&self, name: &str) -> Option<&str> {
         self.attribute(name).and_then(|value| if let AttributeValue::Word(word) = value { Some(&**word) } else { None })
     }
@@ -365,7 +371,8 @@ impl ContentsReader<'_> {
                 Some(raw) if bits > 0 && raw.len() as u64 != bytes => {
                     return Err(format!("has {} bytes; {elem}{dims:?} needs {bytes}", raw.len()));
                 }
-                // As single numbers, elements take at least a byte each, or half a byte for 4-bit types.
+                // As single numbers, elements take at least a byte each, or half a byte for 4-bit
+                // types.
                 None if elements / 2 > self.file_bytes => {
                     return Err(format!("has {elements} elements, in a file of {} bytes", self.file_bytes));
                 }
@@ -394,7 +401,8 @@ mod tests {
     use prost::Message;
     use rten_onnx::onnx::DataType as D;
 
-    /// proto3 leaves out a 0, and only the type of an attribute tells that from one without a value.
+    /// proto3 leaves out a 0, and only the type of an attribute tells that from one without a
+    /// value.
     #[test]
     fn an_attribute_may_leave_out_a_0() {
         let (x, y) = (("x", D::FLOAT, &["2", "2"][..]), ("y", D::FLOAT, &["2", "2"][..]));

@@ -38,9 +38,11 @@ pub(crate) fn split_advice(message: &str) -> Option<(&str, String)> {
     Some((why, ADVICE[2..].to_string() + advice))
 }
 
-/// Reads the files that hold a model's weights, and returns also the SHA-256 of each. With them the model has at most `max_size` bytes, of
-/// which its own file has `own`; `on_size` is told how many, as far as it is known, before each file is read. Runtimes do not read them,
-/// because they would trust the paths, offsets and lengths in the model. The files of a model in memory are in `memory` too.
+/// Reads the files that hold a model's weights, and returns also the SHA-256 of each. With them the
+/// model has at most `max_size` bytes, of which its own file has `own`; `on_size` is told how many,
+/// as far as it is known, before each file is read. Runtimes do not read them, because they would
+/// trust the paths, offsets and lengths in the model. The files of a model in memory are in
+/// `memory` too.
 pub(super) fn data_files(
     model: &Path,
     folder: &Path,

@@ -4,9 +4,9 @@ use super::contents::Op;
 use super::elem::Elem;
 use super::wide::MOVING;
 
-/// An operator that a runtime is known to compute otherwise than ONNX defines it, without an error. Known from the test cases of
-/// the ONNX project (`benches/backends/conformance-*.txt`, which say `deviation`), from `benches/backends/operators.py` and from the tests
-/// of the backends.
+/// An operator that a runtime is known to compute otherwise than ONNX defines it, without an error.
+/// Known from the test cases of the ONNX project (`benches/backends/conformance-*.txt`, which say
+/// `deviation`), from `benches/backends/operators.py` and from the tests of the backends.
 #[derive(Clone, Copy, Debug)]
 pub struct Deviation {
     /// The operator, as in [`Op::id`].
@@ -27,7 +27,8 @@ impl Deviation {
     }
 }
 
-/// What a runtime does that computes `float64` as `float32`. A node with `allow_narrowing` accepts it.
+/// What a runtime does that computes `float64` as `float32`. A node with `allow_narrowing` accepts
+/// it.
 pub const NARROWS_FLOATS: &str = "computes `float64` with 7 digits instead of 15";
 
 /// The deviation of a runtime that computes `int64` as `int32`.
@@ -37,7 +38,8 @@ pub const NARROWS_CONSTANTS: Deviation = Deviation {
     what: "reads 32 bits of an `int64` constant that has more",
 };
 
-/// Operators that do not compute with the numbers of their inputs, beside those that only move them.
+/// Operators that do not compute with the numbers of their inputs, beside those that only move
+/// them.
 const UNCOMPUTING: &str = "\
     Cast CastLike Constant ConstantOfShape Dropout EyeLike If IsInf IsNaN Loop Not ReverseSequence Shape Size Trilu";
 
@@ -60,7 +62,8 @@ pub fn computes_doubles(op: &Op) -> bool {
     elems.contains(&Some(Elem::F64)) && (!is_moving(op) || is_cut)
 }
 
-/// Whether a softmax covers several dims: before operator set 13 it covers all dims from `axis` on, since then only `axis`.
+/// Whether a softmax covers several dims: before operator set 13 it covers all dims from `axis` on,
+/// since then only `axis`.
 pub(crate) fn covers_several_dims(op: &Op) -> bool {
     if op.opset >= 13 {
         return false;

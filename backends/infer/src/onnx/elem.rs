@@ -41,8 +41,8 @@ impl Elem {
         })
     }
 
-    /// Returns the dtype of the port that carries it: `i32` for `i64` and `bool`, and `f32` for `f64`, on every runtime, so
-    /// that a graph does not change with its backend.
+    /// Returns the dtype of the port that carries it: `i32` for `i64` and `bool`, and `f32` for
+    /// `f64`, on every runtime, so that a graph does not change with its backend.
     pub fn dtype(self) -> DType {
         match self {
             Elem::F32 | Elem::F64 => DType::F32,

@@ -1,4 +1,5 @@
-//! The element types of a graph's tensors: those that follow from its operators, and those that the file declares.
+//! The element types of a graph's tensors: those that follow from its operators, and those that the
+//! file declares.
 
 use super::node::{graphs_of, order};
 use super::node_shapes::find;
@@ -22,7 +23,8 @@ const OTHERWISE: &str = "\
     Bernoulli BlackmanWindow HammingWindow HannWindow ImageDecoder MelWeightMatrix Multinomial QLinearConv QLinearMatMul \
     RandomNormal RandomUniform Scan StringSplit TfIdfVectorizer";
 
-/// The element types of the tensors of a graph, as ONNX numbers them, and those of the graphs around it.
+/// The element types of the tensors of a graph, as ONNX numbers them, and those of the graphs
+/// around it.
 pub(super) struct Elems<'a> {
     known: BTreeMap<&'a str, i32>,
     outer: Option<&'a Elems<'a>>,

@@ -1,5 +1,6 @@
-//! Compares items alone with items that share a call. The first dim of a model can be symbolic and yet not be a batch, such as the
-//! steps of a sequence: the items of a call then change each other's numbers.
+//! Compares items alone with items that share a call. The first dim of a model can be symbolic and
+//! yet not be a batch, such as the steps of a sequence: the items of a call then change each
+//! other's numbers.
 
 use super::buffers::ModelBuffers;
 use super::compare::{Difference, random};
@@ -78,7 +79,8 @@ impl EdgeItems {
 enum ItemNumbers<'a> {
     /// Recorded items. A single one is followed by its numbers in reverse order.
     Recorded(&'a Case),
-    /// Random floats of either sign, of which every other item has greater ones, and integers 0 and 1.
+    /// Random floats of either sign, of which every other item has greater ones, and integers 0
+    /// and 1.
     Signed,
     /// Random floats from 0 to 1, and one integer.
     Positive(f64),
@@ -119,7 +121,8 @@ impl ItemNumbers<'_> {
     }
 }
 
-/// Calls a model with items alone and with up to `max` of them in one call, and compares the outputs.
+/// Calls a model with items alone and with up to `max` of them in one call, and compares the
+/// outputs.
 pub(crate) fn compare_items<R: Runtime>(
     prepared: &OnnxPrepared<R>,
     max: usize,
@@ -137,7 +140,8 @@ pub(crate) fn compare_items<R: Runtime>(
     ItemComparison::Unknown(why.unwrap_or_default())
 }
 
-/// Looks for items whose numbers depend on the size of those beside them. Calls that fail show nothing.
+/// Looks for items whose numbers depend on the size of those beside them. Calls that fail show
+/// nothing.
 fn compare_edges<R: Runtime>(prepared: &OnnxPrepared<R>, max: usize) -> ItemComparison {
     // Large integers are no valid indices.
     for draws_integers in [true, false] {
@@ -150,8 +154,9 @@ fn compare_edges<R: Runtime>(prepared: &OnnxPrepared<R>, max: usize) -> ItemComp
     ItemComparison::Same
 }
 
-/// Makes calls of one size in which every other item stays and those beside it change. A runtime computes an item at one position
-/// in one way, so large numbers round alike in each call. Returns what differs.
+/// Makes calls of one size in which every other item stays and those beside it change. A runtime
+/// computes an item at one position in one way, so large numbers round alike in each call. Returns
+/// what differs.
 ///
 /// # Errors
 /// Why the calls show nothing.
@@ -178,7 +183,8 @@ fn changed_by_edges<R: Runtime>(
             };
             let mut call = |others: &[EdgeItems]| calls.call(&mut session, &items(others)).map_err(failed);
             let before = call(&[EdgeItems::Small])?;
-            // Some kernels take a slower way for several numbers if one of them is large, and round otherwise.
+            // Some kernels take a slower way for several numbers if one of them is large, and round
+            // otherwise.
             let tolerances = |at| calls.tolerances(prepared.outline(), std::slice::from_ref(&before), (at, size));
             let (numbers, nan) = OTHERS.split_at(OTHERS.len() - 1);
             for others in numbers.chunks(size - count).chain([nan]) {
@@ -263,7 +269,8 @@ fn item_of(batch: BatchRef<'_>, at: usize, size: usize) -> BatchRef<'_> {
     BatchRef { bytes: &batch.bytes[at * bytes..(at + 1) * bytes], ..batch }
 }
 
-/// Returns how an item of one call differs from an item of another one, each with its position and the size of its call.
+/// Returns how an item of one call differs from an item of another one, each with its position and
+/// the size of its call.
 fn difference(
     (got, at, size): (&[ModelBuffers], usize, usize),
     (expected, other, other_size): (&[ModelBuffers], usize, usize),
@@ -295,8 +302,8 @@ struct ItemCalls<'a> {
 }
 
 impl ItemCalls<'_> {
-    /// Makes a call with these items in order; with states one more, in which each stream gets the next item. Returns the outputs of
-    /// each call.
+    /// Makes a call with these items in order; with states one more, in which each stream gets the
+    /// next item. Returns the outputs of each call.
     fn call(
         &self,
         session: &mut AnySession,
@@ -335,8 +342,9 @@ impl ItemCalls<'_> {
         alone.split_last().is_some_and(|(last, before)| before.iter().any(|other| outputs(last, other)))
     }
 
-    /// Returns how far the numbers of an item may be from those in these calls, by output. The item has the same position in each,
-    /// and the calls have the same size. Integers are the same, unless they come from rounded floats.
+    /// Returns how far the numbers of an item may be from those in these calls, by output. The item
+    /// has the same position in each, and the calls have the same size. Integers are the same,
+    /// unless they come from rounded floats.
     fn tolerances(
         &self,
         outline: &Outline,
@@ -362,7 +370,8 @@ impl ItemCalls<'_> {
     }
 }
 
-/// Whether a model rounds numbers between its inputs and outputs, so that a call of another size may round to the other side.
+/// Whether a model rounds numbers between its inputs and outputs, so that a call of another size
+/// may round to the other side.
 fn is_coarse(outline: &Outline) -> bool {
     let is_rounding = |op: &str| op.contains("Quantize") || op.starts_with("QLinear") || op.ends_with("Integer");
     let is_half = |elem: Elem| matches!(elem, Elem::F16 | Elem::BF16);

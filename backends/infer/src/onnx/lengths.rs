@@ -1,4 +1,5 @@
-//! Lengths that the values of a message decide: which outputs have such, and how long they are at most.
+//! Lengths that the values of a message decide: which outputs have such, and how long they are at
+//! most.
 
 use super::data_file::DataFile;
 use super::node::{graphs_of, name_of, order};
@@ -63,8 +64,8 @@ struct Dependences<'s, 'a> {
     known: HashMap<&'a str, Dependence<'a>>,
 }
 
-/// Returns the outputs of a graph whose shape depends on the values of its inputs, each with a node where it begins to. The inputs
-/// in `constants` have the same values in every call.
+/// Returns the outputs of a graph whose shape depends on the values of its inputs, each with a node
+/// where it begins to. The inputs in `constants` have the same values in every call.
 pub(super) fn decided_by_values<'a>(
     graph: &'a wire::Graph,
     constants: &HashSet<&str>,
@@ -113,7 +114,8 @@ impl<'a> Dependences<'_, 'a> {
         Dependence { varies: all.varies, decided_by: before.or(decides.then_some(node)) }
     }
 
-    /// Of a node with subgraphs, whose outputs are theirs. A branch that differs from another one only in its shape does not count.
+    /// Of a node with subgraphs, whose outputs are theirs. A branch that differs from another one
+    /// only in its shape does not count.
     fn within(&self, node: &'a wire::Node, inputs: &[Dependence<'a>], all: Dependence<'a>) -> Dependence<'a> {
         let is_loop = node.op == "Loop";
         let mut found = all;
@@ -143,8 +145,8 @@ impl<'a> Dependences<'_, 'a> {
         graph.outputs.iter().map(|output| inner.of(&output.name)).collect()
     }
 
-    /// Of the outputs of a loop's body after any number of turns: a counter that each turn increases does not vary, unless its start or
-    /// its step does.
+    /// Of the outputs of a loop's body after any number of turns: a counter that each turn
+    /// increases does not vary, unless its start or its step does.
     fn of_turns(&self, graph: &'a wire::Graph, inputs: &[Dependence<'a>], all: Dependence<'a>) -> Vec<Dependence<'a>> {
         let mut begin = inputs.to_vec();
         // The number of the turn.
@@ -174,10 +176,12 @@ impl<'a> Dependences<'_, 'a> {
     }
 }
 
-/// The most turns that are read of a loop, each of which may show that one more of its values varies.
+/// The most turns that are read of a loop, each of which may show that one more of its values
+/// varies.
 const MAX_TURNS: usize = 16;
 
-/// A graph without what its lengths do not depend on: without the elements of tensors that are not small.
+/// A graph without what its lengths do not depend on: without the elements of tensors that are not
+/// small.
 #[derive(Clone, Debug)]
 pub(super) struct ValueShaped(wire::Graph);
 
@@ -204,7 +208,8 @@ impl ValueShaped {
         ValueShaped(reduced(graph, &ShapeScope::new(data)))
     }
 
-    /// Returns the outputs that have lengths which depend on values. `symbols` has the greatest lengths of declared dims.
+    /// Returns the outputs that have lengths which depend on values. `symbols` has the greatest
+    /// lengths of declared dims.
     pub(super) fn outputs(
         &self,
         inputs: &[BoundInput<'_>],
@@ -292,7 +297,8 @@ mod tests {
     use crate::onnx::test_subgraphs::{branches, looped};
     use rten_onnx::onnx::{DataType as D, TensorProto};
 
-    /// What is known of the output `y` of a model with an input `x: f32[1,2,3]`, an input `n: i64[1]`, and boxes and scores.
+    /// What is known of the output `y` of a model with an input `x: f32[1,2,3]`, an input
+    /// `n: i64[1]`, and boxes and scores.
     fn lengths(nodes: &[&str], constants: &[(&str, &[f64])]) -> Option<ValueLengths> {
         let y = [("y", D::FLOAT, &["k"][..])];
         outputs(model(&INPUTS, &y, &weights(), nodes), constants).remove("y")
@@ -371,7 +377,8 @@ mod tests {
         assert_eq!(found(condition(&["a = Neg x"])), None);
     }
 
-    /// A loop ends by a counter, whose start or step may come from a message, or by what it computes.
+    /// A loop ends by a counter, whose start or step may come from a message, or by what it
+    /// computes.
     #[test]
     fn a_loop_that_counts_has_lengths_that_values_do_not_decide() {
         let body = |nodes: &[&str]| {

@@ -21,7 +21,8 @@ pub(crate) struct Loaded<R> {
 
 type SharedModel = Weak<dyn Any + Send + Sync>;
 
-/// The identity of a loaded model: its path, the checksums of all its files, whether it has a batch, and the backend's options.
+/// The identity of a loaded model: its path, the checksums of all its files, whether it has a
+/// batch, and the backend's options.
 type ModelKey = (PathBuf, String, BTreeMap<String, String>, bool, BackendOptions);
 
 fn key(artifact: &Artifact, options: &BackendOptions) -> ModelKey {
@@ -31,8 +32,8 @@ fn key(artifact: &Artifact, options: &BackendOptions) -> ModelKey {
     (path, outline.sha256.clone(), outline.files.clone(), outline.has_batch, options)
 }
 
-/// Models in use, by runtime and file, so that nodes with the same file share its weights. Weak references: a model is dropped with
-/// its last node.
+/// Models in use, by runtime and file, so that nodes with the same file share its weights. Weak
+/// references: a model is dropped with its last node.
 static IN_USE: Mutex<Vec<(&str, ModelKey, SharedModel)>> = Mutex::new(Vec::new());
 
 impl<R: Runtime> Loaded<R> {

@@ -23,7 +23,8 @@ pub(crate) fn measure(
     Ok([alone, together])
 }
 
-/// Measures the time per item in calls of `batch` items, ns: the median of the calls that fit in `time`, at least three.
+/// Measures the time per item in calls of `batch` items, ns: the median of the calls that fit in
+/// `time`, at least three.
 fn measure_batch(
     signature: &Signature,
     session: &mut AnySession,

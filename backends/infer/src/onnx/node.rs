@@ -4,7 +4,8 @@ use super::wire;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-/// The most characters of a name in a message: a model can have one long name, which ten thousand messages would repeat.
+/// The most characters of a name in a message: a model can have one long name, which ten thousand
+/// messages would repeat.
 const MAX_NAME: usize = 100;
 
 /// Returns a name, without its middle if it is long.
@@ -51,7 +52,8 @@ fn captured(graph: &wire::Graph) -> HashSet<&str> {
     used
 }
 
-/// Returns the nodes of a graph in topological order; a node also depends on what its subgraphs capture.
+/// Returns the nodes of a graph in topological order; a node also depends on what its subgraphs
+/// capture.
 ///
 /// # Errors
 /// A node that depends on its own output.

@@ -1,7 +1,8 @@
 //! The outline of an ONNX file: inputs, outputs, operators and weights, read without a runtime.
 //!
-//! Runtimes trust the file. A damaged byte can make one allocate until the process is aborted, or loop forever, and neither can
-//! be caught as a panic can. So the structure of the file is checked here, before a runtime reads it.
+//! Runtimes trust the file. A damaged byte can make one allocate until the process is aborted, or
+//! loop forever, and neither can be caught as a panic can. So the structure of the file is checked
+//! here, before a runtime reads it.
 
 use super::contents::{Contents, Op, Weight};
 use super::elem::Elem;
@@ -23,7 +24,8 @@ use std::sync::Arc;
 pub struct Outline {
     /// Inputs, in the model's order.
     pub inputs: Vec<Input>,
-    /// Outputs that are tensors, in the model's order. Sequences and maps, which no port carries, are left out.
+    /// Outputs that are tensors, in the model's order. Sequences and maps, which no port carries,
+    /// are left out.
     pub outputs: Vec<Output>,
     /// The port names of the other outputs.
     pub left_out: Vec<String>,
@@ -35,7 +37,8 @@ pub struct Outline {
     pub weights: Vec<Weight>,
     /// The version of the standard ONNX operator set.
     pub opset: i64,
-    /// Notes of the exporter by key, such as the symbols that a model reads; texts of at most 1 MiB in all.
+    /// Notes of the exporter by key, such as the symbols that a model reads; texts of at most 1 MiB
+    /// in all.
     pub metadata: BTreeMap<String, String>,
     /// The SHA-256 of its file, in hexadecimal digits.
     pub sha256: String,
@@ -70,7 +73,8 @@ pub(crate) struct BoundShapes {
 }
 
 impl Outline {
-    /// Reads and checks the outline of a file with the SHA-256 `sum`, and returns its graph too for further checks.
+    /// Reads and checks the outline of a file with the SHA-256 `sum`, and returns its graph too for
+    /// further checks.
     ///
     /// # Errors
     /// When the file is malformed or contradictory; names the tensor or node.
@@ -78,7 +82,8 @@ impl Outline {
         let model = match wire::Model::decode(file.clone()) {
             Ok(model) if model.ir_version.is_some() && model.graph.is_some() => model,
             other => {
-                // Every exporter writes the field `ir_version` first; other files rarely begin with these bytes.
+                // Every exporter writes the field `ir_version` first; other files rarely begin with
+                // these bytes.
                 let why = match other {
                     Err(why) if matches!(file[..], [8, 1..=32, ..]) && file.len() > 2 => {
                         format!("this is a truncated or damaged ONNX model: {why}")
@@ -160,8 +165,8 @@ impl Outline {
         self.weights.iter().map(|w| w.dims.iter().product::<u64>()).sum()
     }
 
-    /// Binds every symbolic dim to a length, or to a greatest one, from the connected shapes `given`. `batch_dims` has the index of
-    /// each input's batch dim.
+    /// Binds every symbolic dim to a length, or to a greatest one, from the connected shapes
+    /// `given`. `batch_dims` has the index of each input's batch dim.
     pub(crate) fn bind(
         &self,
         given: &BTreeMap<String, Vec<Dim>>,

@@ -1,7 +1,8 @@
 //! The outputs of a model whose input shapes are known, from trial calls.
 //!
-//! A dim that the model does not declare may depend on the values of a message, or on its length. Such a dim has a greatest length,
-//! from the node's config, from the operators before it or from the trial, and each call may give fewer.
+//! A dim that the model does not declare may depend on the values of a message, or on its length.
+//! Such a dim has a greatest length, from the node's config, from the operators before it or from
+//! the trial, and each call may give fewer.
 
 use super::input::{Input, Length};
 use super::lengths::ValueLengths;
@@ -72,10 +73,12 @@ impl NotPrepared {
     }
 }
 
-/// The most elements of an output whose size follows from its operators, as of one whose size the config gives.
+/// The most elements of an output whose size follows from its operators, as of one whose size the
+/// config gives.
 const MAX_INFERRED: u64 = 1 << 28;
 
-/// Messages with more bytes are worth a remark, if they may be this large only because the largest one is not known.
+/// Messages with more bytes are worth a remark, if they may be this large only because the largest
+/// one is not known.
 const LARGE: u64 = 1 << 20;
 
 /// Where the greatest length of a dim comes from.
@@ -87,11 +90,13 @@ enum BoundSource {
 }
 
 impl OutputBounds<'_> {
-    /// Returns the outputs of a model from the trial calls: on one item, and on a shorter one if lengths vary; and lines that say where
-    /// the bounds of lengths come from. `states` has the input of each output that is a state.
+    /// Returns the outputs of a model from the trial calls: on one item, and on a shorter one if
+    /// lengths vary; and lines that say where the bounds of lengths come from. `states` has the
+    /// input of each output that is a state.
     ///
     /// # Errors
-    /// Outputs that no port can carry, that have a length without a bound, or that are a state and do not match its input.
+    /// Outputs that no port can carry, that have a length without a bound, or that are a state and
+    /// do not match its input.
     pub(super) fn outputs<'a>(
         &self,
         one: &OutputShapes,
@@ -252,7 +257,8 @@ impl OutputBounds<'_> {
         !self.batches.is_empty() && (*dim == Length::Fixed(1) || self.batches.contains(&dim))
     }
 
-    /// Whether the first dim of an output whose lengths depend on values may be the batch, which trial calls then show.
+    /// Whether the first dim of an output whose lengths depend on values may be the batch, which
+    /// trial calls then show.
     pub(super) fn may_have_rows(&self, one: &OutputShapes) -> bool {
         let is_loop = |output: &Output| self.by_values.get(&output.name).is_some_and(|lengths| lengths.is_loop);
         !self.batches.is_empty()
@@ -260,7 +266,8 @@ impl OutputBounds<'_> {
                 .any(|(output, (_, shape))| is_loop(output) && shape.first() == Some(&1))
     }
 
-    /// Returns the greatest lengths that the config gives for an output with items of `rank` dims. They may have one for the batch, too.
+    /// Returns the greatest lengths that the config gives for an output with items of `rank` dims.
+    /// They may have one for the batch, too.
     fn max_of(
         &self,
         port: &str,
@@ -364,7 +371,8 @@ fn inferred(lengths: &ValueLengths, rank: usize) -> Option<&[Extent]> {
     lengths.shape.as_deref().filter(|bounds| bounds.len() == rank && most_elements(bounds) <= MAX_INFERRED)
 }
 
-/// Whether a trial call gave what the bounds say. Otherwise an operator differs from what is known of it.
+/// Whether a trial call gave what the bounds say. Otherwise an operator differs from what is known
+/// of it.
 fn fits(bounds: &[Extent], shape: &[usize]) -> bool {
     let fits = |(bound, length): (&Extent, &usize)| {
         let length = *length as u64;
@@ -418,7 +426,8 @@ impl MaxLengths<'_> {
     }
 }
 
-/// Why a model takes one item in a call, from its outputs for one item and for two; `None` if it takes more.
+/// Why a model takes one item in a call, from its outputs for one item and for two; `None` if it
+/// takes more.
 pub(super) fn why_single(sides: &[SessionOutput], one: &OutputShapes, two: &OutputShapes) -> Option<String> {
     let at = (0..sides.len()).find(|at| {
         let side = &sides[*at];

@@ -1,4 +1,5 @@
-//! A model with known shapes: trial runs find the shapes of its outputs, and whether it takes batches.
+//! A model with known shapes: trial runs find the shapes of its outputs, and whether it takes
+//! batches.
 
 use super::artifact::Artifact;
 use super::constant::{ConstantInput, Constants};
@@ -45,21 +46,23 @@ pub struct OnnxModel {
     pub bytes: Option<Vec<u8>>,
     /// Threads inside one call; 0 counts as 1.
     pub threads: usize,
-    /// Shapes of one item by input, as far as they are known: they bind the symbolic dims. A dim that is [`Dim::AtMost`] varies from
-    /// call to call; the model then takes one item in a call.
+    /// Shapes of one item by input, as far as they are known: they bind the symbolic dims. A dim
+    /// that is [`Dim::AtMost`] varies from call to call; the model then takes one item in a call.
     pub shapes: BTreeMap<String, Vec<Dim>>,
-    /// The greatest lengths of the dims of one item, by output, where the model does not declare them.
+    /// The greatest lengths of the dims of one item, by output, where the model does not declare
+    /// them.
     pub max: BTreeMap<String, Vec<usize>>,
     /// Whether the first dim of each input is part of an item, although it is symbolic or 1.
     pub no_batch: bool,
-    /// Batch sizes, ascending, to the next of which a batch is padded; by default the powers of two for a runtime that compiles
-    /// for a batch size, and no padding for the others.
+    /// Batch sizes, ascending, to the next of which a batch is padded; by default the powers of two
+    /// for a runtime that compiles for a batch size, and no padding for the others.
     pub buckets: Vec<usize>,
     /// Outputs that are inputs of the next call of the same stream.
     pub states: Vec<ModelState>,
     /// Inputs with the same value in every call, by port name.
     pub constants: BTreeMap<String, ConstantInput>,
-    /// A case whose first item the trial run gets; zeros by default and, if the model fails on them, ones.
+    /// A case whose first item the trial run gets; zeros by default and, if the model fails on
+    /// them, ones.
     pub sample: Option<Case>,
     /// Whether there is no trial run: the shapes of the outputs are those that the model declares.
     pub untried: bool,
@@ -79,15 +82,16 @@ pub struct OnnxModel {
     pub options: BackendOptions,
 }
 
-/// An output that is an input of the next call of the same stream. It is not a port; the first call gets zeros.
+/// An output that is an input of the next call of the same stream. It is not a port; the first call
+/// gets zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelState {
     /// The port name of the input.
     pub input: String,
     /// The port name of the output.
     pub output: String,
-    /// The index of its batch dim, from 0; by default the dim with the same name as the batch dim of the other inputs, or its only
-    /// symbolic dim.
+    /// The index of its batch dim, from 0; by default the dim with the same name as the batch dim
+    /// of the other inputs, or its only symbolic dim.
     pub batch_dim: Option<usize>,
 }
 
@@ -96,7 +100,8 @@ impl<R: Runtime> Backend for Onnx<R> {
     type Model = OnnxModel;
     type Prepared = OnnxPrepared<R>;
 
-    /// With default options: `ort` loads its default library, which is then the only one of this process.
+    /// With default options: `ort` loads its default library, which is then the only one of this
+    /// process.
     fn probe() -> Result<Capabilities, BackendError> {
         R::probe(&BackendOptions::default())
     }
@@ -274,7 +279,8 @@ impl<R: Runtime> OnnxPrepared<R> {
         } else if model.one_item {
             Some("it was loaded for calls with one item".into())
         } else {
-            // A model can declare a batch that it does not support, for example with a reshape to [1, …] inside.
+            // A model can declare a batch that it does not support, for example with a reshape to
+            // [1, …] inside.
             match values.map(|values| trial.two_items(values)) {
                 None => Some("it was not tried".into()),
                 Some(Err(error)) => Some(format!("a trial run on two items failed: {error}")),
@@ -423,7 +429,8 @@ impl<R: Runtime> OnnxPrepared<R> {
         })
     }
 
-    /// Returns the sizes to which batches of up to `max_batch` are padded; empty if they are not padded.
+    /// Returns the sizes to which batches of up to `max_batch` are padded; empty if they are not
+    /// padded.
     pub(super) fn buckets(&self, max_batch: usize) -> Vec<usize> {
         let mut buckets: Vec<usize> = self.buckets.iter().copied().filter(|n| (1..max_batch).contains(n)).collect();
         if R::COMPILES && self.buckets.is_empty() {
@@ -436,7 +443,8 @@ impl<R: Runtime> OnnxPrepared<R> {
     }
 }
 
-/// Returns the outputs whose lengths depend on values, with what is known of them for calls with one item.
+/// Returns the outputs whose lengths depend on values, with what is known of them for calls with
+/// one item.
 fn value_lengths(
     outline: &Outline,
     bound: &BoundShapes,

@@ -1,10 +1,12 @@
-//! The ranks of a graph's tensors: those that the file declares, and those that follow from its operators.
+//! The ranks of a graph's tensors: those that the file declares, and those that follow from its
+//! operators.
 
 use super::node_shapes::{BROADCASTING, SHAPE_PRESERVING};
 use super::wire;
 use std::collections::HashMap;
 
-/// Operators whose first output has the rank of their first input, besides those that keep its shape.
+/// Operators whose first output has the rank of their first input, besides those that keep its
+/// shape.
 const RANK_PRESERVING: &str = "\
     AveragePool Concat Conv ConvInteger ConvTranspose GlobalAveragePool GlobalLpPool GlobalMaxPool GroupNormalization LRN \
     LpPool MaxPool MeanVarianceNormalization Pad QLinearConv Resize ReverseSequence Slice Split Tile TopK Upsample";

@@ -1,4 +1,5 @@
-//! Models with other nodes than their files have, for what a runtime refuses or computes otherwise than ONNX.
+//! Models with other nodes than their files have, for what a runtime refuses or computes otherwise
+//! than ONNX.
 
 mod bool_cast;
 mod corrected;

@@ -16,11 +16,12 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A runtime for ONNX models: the part that differs between rten, tract and ONNX Runtime. [`Onnx`](super::Onnx) makes a backend
-/// of it, and [`RegisterRuntime::runtime`](crate::RegisterRuntime::runtime) lets graphs name it.
+/// A runtime for ONNX models: the part that differs between rten, tract and ONNX Runtime.
+/// [`Onnx`](super::Onnx) makes a backend of it, and
+/// [`RegisterRuntime::runtime`](crate::RegisterRuntime::runtime) lets graphs name it.
 pub trait Runtime: Send + Sync + Sized + 'static {
-    /// The name, in messages and for cached results: that in YAML, unless a backend has a runtime for each device. Without
-    /// spaces.
+    /// The name, in messages and for cached results: that in YAML, unless a backend has a runtime
+    /// for each device. Without spaces.
     const NAME: &'static str;
     /// The name in YAML.
     const BACKEND: &'static str = Self::NAME;
@@ -28,26 +29,30 @@ pub trait Runtime: Send + Sync + Sized + 'static {
     const COMPILES: bool;
     /// Whether a cache folder keeps what it compiles.
     const KEEPS_COMPILED: bool = true;
-    /// Whether it is a shared library that is loaded on first use. Loading is slow, so it is skipped unless a node names the runtime.
+    /// Whether it is a shared library that is loaded on first use. Loading is slow, so it is
+    /// skipped unless a node names the runtime.
     const IS_LIBRARY: bool = false;
-    /// Whether the first call with a number of items does what later ones do not: it chooses algorithms, or loads code. Each session then
-    /// makes such calls on zeros before its first message, unless the model is loaded lazily or not to be tried. A session is made before the
+    /// Whether the first call with a number of items does what later ones do not: it chooses
+    /// algorithms, or loads code. Each session then makes such calls on zeros before its first
+    /// message, unless the model is loaded lazily or not to be tried. A session is made before the
     /// run, and again after the device was lost.
     const WARMS_UP: bool = false;
-    /// Whether a call of another size than the one before is slow: batches are then padded to the largest, unless there are `buckets`. A message
-    /// alone costs as much as a batch then, and a device without memory for the largest makes no smaller one.
+    /// Whether a call of another size than the one before is slow: batches are then padded to the
+    /// largest, unless there are `buckets`. A message alone costs as much as a batch then, and a
+    /// device without memory for the largest makes no smaller one.
     const PREFERS_ONE_SIZE: bool = false;
-    /// How to start the worker that calls sessions of one thread ([`Prepared::worker_host`](limen::backend::Prepared::worker_host)).
+    /// How to start the worker that calls sessions of one thread
+    /// ([`Prepared::worker_host`](limen::backend::Prepared::worker_host)).
     const WORKER_HOST: Option<WorkerHost> = None;
-    /// The device of a session that is not prepared yet. `auto` takes no runtime with another one than `cpu`, and such a runtime may have
-    /// a `fallback:`.
+    /// The device of a session that is not prepared yet. `auto` takes no runtime with another one
+    /// than `cpu`, and such a runtime may have a `fallback:`.
     const DEVICE: &'static str = "cpu";
     /// The name of the device in whose memory it can keep messages, and what returns it.
     const MEMORY: Option<(&'static str, OpenMemory)> = None;
     /// The values of `precision:` that it can have.
     const PRECISIONS: &'static [Precision] = &[Precision::F32];
-    /// For a driver that reserves more addresses than a machine has memory: opens the device before a process that tries models limits the
-    /// memory that it can write.
+    /// For a driver that reserves more addresses than a machine has memory: opens the device before
+    /// a process that tries models limits the memory that it can write.
     const OPENS_FIRST: Option<fn(&BackendOptions)> = None;
     /// Resources that the threads of one node share.
     type Shared: Send + Sync;
@@ -60,7 +65,8 @@ pub trait Runtime: Send + Sync + Sized + 'static {
     /// What is missing and how to get it.
     fn probe(options: &BackendOptions) -> Result<Capabilities, BackendError>;
 
-    /// Like [`Runtime::probe`], for a look at its operators: a runtime on a device does not look for drivers.
+    /// Like [`Runtime::probe`], for a look at its operators: a runtime on a device does not look
+    /// for drivers.
     ///
     /// # Errors
     /// What is missing and how to get it.
@@ -68,18 +74,20 @@ pub trait Runtime: Send + Sync + Sized + 'static {
         Self::probe(options)
     }
 
-    /// Returns what distinguishes this build of the runtime from others in the names of cached results: by default the version that
-    /// `probe` returns. Empty if it is unavailable.
+    /// Returns what distinguishes this build of the runtime from others in the names of cached
+    /// results: by default the version that `probe` returns. Empty if it is unavailable.
     fn build(options: &BackendOptions) -> String {
         Self::probe(options).map(|found| found.version).unwrap_or_default()
     }
 
-    /// Whether loading replaces an operator that it has by other operators or a constant, for lack of a kernel of that name.
+    /// Whether loading replaces an operator that it has by other operators or a constant, for lack
+    /// of a kernel of that name.
     fn rewrites(operator: &str) -> bool {
         operator == "Constant"
     }
 
-    /// Returns what a node needs that it lacks, although it has the operator; `None` if nothing. Such a model is refused before it is loaded.
+    /// Returns what a node needs that it lacks, although it has the operator; `None` if nothing.
+    /// Such a model is refused before it is loaded.
     fn refuses(_node: &Op) -> Option<&'static str> {
         None
     }
@@ -94,8 +102,8 @@ pub trait Runtime: Send + Sync + Sized + 'static {
         None
     }
 
-    /// Whether a model of 8 bits that has this operator is often slower than its f32 form: the runtime converts to f32 and back around
-    /// each operator, or its integer kernels are slow.
+    /// Whether a model of 8 bits that has this operator is often slower than its f32 form: the
+    /// runtime converts to f32 and back around each operator, or its integer kernels are slow.
     fn is_slow_in_8_bits(operator: &str) -> bool {
         operator == "QuantizeLinear"
     }
@@ -111,7 +119,8 @@ pub trait Runtime: Send + Sync + Sized + 'static {
     /// What is wrong with the model, or not supported.
     fn load(artifact: Artifact, options: &BackendOptions) -> Result<Self, BackendError>;
 
-    /// Creates the shared resources of one node while planning, before any thread is pinned: threads inherit no worker's affinity.
+    /// Creates the shared resources of one node while planning, before any thread is pinned:
+    /// threads inherit no worker's affinity.
     ///
     /// # Errors
     /// When a resource cannot be created.
@@ -159,7 +168,8 @@ pub enum Precision {
     /// 32 bits, as the model says.
     #[default]
     F32,
-    /// Weights and results between operators are kept in 16 bits, with 11 significant ones, and computed with in 32.
+    /// Weights and results between operators are kept in 16 bits, with 11 significant ones, and
+    /// computed with in 32.
     F16,
     /// As `f16`, with the upper halves of 32 bits: 8 significant bits, and no smaller range.
     Bf16,
@@ -218,7 +228,8 @@ pub(super) fn batch_shape(item: &[usize], batch_dim: Option<usize>, batch: usize
 
 /// A model on one thread.
 pub trait Runner: 'static {
-    /// Runs the model on `batch` items; the inputs have the model's shapes, including the batch dim. Passes each output to `take`.
+    /// Runs the model on `batch` items; the inputs have the model's shapes, including the batch
+    /// dim. Passes each output to `take`.
     ///
     /// # Errors
     /// When the call or `take` fails.

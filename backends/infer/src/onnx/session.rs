@@ -34,7 +34,8 @@ impl SessionOutput {
         self.item.iter().product::<usize>() * self.dtype.size()
     }
 
-    /// Returns the contiguous bytes of one item: with the batch dim in the middle, items are interleaved in pieces of this size.
+    /// Returns the contiguous bytes of one item: with the batch dim in the middle, items are
+    /// interleaved in pieces of this size.
     fn piece(&self) -> usize {
         self.item[self.batch_dim.unwrap_or_default()..].iter().product::<usize>() * self.dtype.size()
     }
@@ -61,7 +62,8 @@ pub(super) struct SessionInput {
     pub(super) state: Option<usize>,
     /// Whether it has the same value in every call, and is not a port.
     pub(super) is_constant: bool,
-    /// Holds a padded batch, states gathered from lanes, or a constant for each item; otherwise empty.
+    /// Holds a padded batch, states gathered from lanes, or a constant for each item; otherwise
+    /// empty.
     pub(super) buffer: Vec<u64>,
 }
 
@@ -78,7 +80,8 @@ impl SessionInput {
     }
 }
 
-/// A model on one thread. Inputs are passed without a copy, unless they are padded; outputs are copied out of the runtime.
+/// A model on one thread. Inputs are passed without a copy, unless they are padded; outputs are
+/// copied out of the runtime.
 pub struct OnnxSession<R: Runtime> {
     /// Created in the first call if the model is loaded lazily.
     pub(super) runner: Option<Guarded<R::Runner>>,
@@ -115,7 +118,8 @@ impl<R: Runtime> std::fmt::Debug for OnnxSession<R> {
 }
 
 impl<R: Runtime> OnnxSession<R> {
-    /// Makes a call or, where the device has no memory left for it and the model has no state, one of each half of its items.
+    /// Makes a call or, where the device has no memory left for it and the model has no state, one
+    /// of each half of its items.
     fn call_in_parts(
         &mut self,
         batch: usize,
@@ -124,7 +128,8 @@ impl<R: Runtime> OnnxSession<R> {
         lanes: &mut [OnnxLane],
     ) -> Result<(), BackendError> {
         match self.call(batch, inputs, outputs, lanes) {
-            // A part that has succeeded has stored its states, which a failed call leaves as they were.
+            // A part that has succeeded has stored its states, which a failed call leaves as they
+            // were.
             Err(BackendError::OutOfMemory(_)) if batch > 1 && self.next.is_empty() => {}
             ended => return ended,
         }
@@ -379,7 +384,8 @@ impl<R: Runtime> OnnxSession<R> {
     }
 }
 
-/// Returns the bytes of an input, if it has the planned dtype and shape: the length alone does not tell. Notes lengths that vary.
+/// Returns the bytes of an input, if it has the planned dtype and shape: the length alone does not
+/// tell. Notes lengths that vary.
 fn input_bytes<'a>(input: &mut SessionInput, given: Option<&BatchRef<'a>>) -> Result<&'a [u8], BackendError> {
     let item = &mut input.shape[usize::from(input.batch_dim.is_some())..];
     match given {
@@ -407,7 +413,8 @@ fn input_bytes<'a>(input: &mut SessionInput, given: Option<&BatchRef<'a>>) -> Re
     }
 }
 
-/// Checks the length of an input; if the batch is smaller than the call, copies it into the buffer and pads it with zeros.
+/// Checks the length of an input; if the batch is smaller than the call, copies it into the buffer
+/// and pads it with zeros.
 fn pad(input: &mut SessionInput, given: &[u8], batch: usize, size: usize) -> Result<(), BackendError> {
     let (takes, total) = (input.bytes(batch), input.bytes(size));
     if given.len() != takes {
@@ -456,8 +463,8 @@ fn scatter(input: &SessionInput, state: usize, size: usize, from: &[u8], lanes: 
     }
 }
 
-/// Fails on an infinity or NaN in the first `used` of `size` items, which are interleaved in pieces of `piece` bytes. The padding
-/// behind them may hold anything.
+/// Fails on an infinity or NaN in the first `used` of `size` items, which are interleaved in pieces
+/// of `piece` bytes. The padding behind them may hold anything.
 fn guard(
     (side, port): (&str, &str),
     dtype: DType,

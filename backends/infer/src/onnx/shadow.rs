@@ -1,4 +1,5 @@
-//! A second backend beside the one that serves, which repeats some of the calls while the graph runs.
+//! A second backend beside the one that serves, which repeats some of the calls while the graph
+//! runs.
 
 use super::buffers::ModelBuffers;
 use super::compare::Difference;
@@ -63,7 +64,8 @@ impl Shadow {
         due
     }
 
-    /// Repeats the call on the reference and compares. A failure of the reference is counted and does not fail the call.
+    /// Repeats the call on the reference and compares. A failure of the reference is counted and
+    /// does not fail the call.
     pub(crate) fn compare(&mut self, batch: usize, inputs: &[BatchRef<'_>], given: &[BatchMut<'_>]) {
         let Shadow { session, outputs, lanes, seen, tolerance, .. } = self;
         if caught(|| outputs.run(session, batch, inputs, lanes)).is_ok_and(|result| result.is_ok()) {

@@ -1,7 +1,8 @@
-//! Bounds of the shapes of a model's tensors, which follow from its inputs, constants and attributes.
+//! Bounds of the shapes of a model's tensors, which follow from its inputs, constants and
+//! attributes.
 //!
-//! They are propagated from node to node. An unknown dim has a length from 1 up, and the outputs of an operator that is not modeled
-//! here have unknown shapes.
+//! They are propagated from node to node. An unknown dim has a length from 1 up, and the outputs of
+//! an operator that is not modeled here have unknown shapes.
 
 use super::data_file::DataFile;
 use super::node::{graphs_of, order};
@@ -10,7 +11,8 @@ use super::wire;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Longer shapes are not propagated, nor constants with more elements: they are not shapes, and a file can use them many times.
+/// Longer shapes are not propagated, nor constants with more elements: they are not shapes, and a
+/// file can use them many times.
 pub(super) const MAX_NUMBERS: usize = 64;
 
 /// The least and the greatest length of a dim.
@@ -28,7 +30,8 @@ impl Extent {
         Extent { least: length, most: length }
     }
 
-    /// A length that values decide. Its least counts as 1, as that of an unknown dim, but two bounds that are the same would be exact.
+    /// A length that values decide. Its least counts as 1, as that of an unknown dim, but two
+    /// bounds that are the same would be exact.
     pub(super) fn up_to(most: u64) -> Self {
         Extent { least: u64::from(most > 1), most }
     }

@@ -1,10 +1,11 @@
 //! Checks the sizes of a model's tensors before a runtime allocates them.
 //!
-//! A runtime that allocates more memory than there is aborts the process, which cannot be caught as a panic can; and a model
-//! of a hundred bytes can ask for any amount, with a `Tile` or by adding a row to a column. So the least lengths that follow from
-//! constants and attributes are checked here. An unknown dim counts as 1, and the outputs of an operator that is not modeled in
-//! [`shapes`](super::shapes) have unknown shapes. Therefore a refused tensor really is that large; lengths that a model computes
-//! while it runs are not covered.
+//! A runtime that allocates more memory than there is aborts the process, which cannot be caught as
+//! a panic can; and a model of a hundred bytes can ask for any amount, with a `Tile` or by adding a
+//! row to a column. So the least lengths that follow from constants and attributes are checked
+//! here. An unknown dim counts as 1, and the outputs of an operator that is not modeled in
+//! [`shapes`](super::shapes) have unknown shapes. Therefore a refused tensor really is that large;
+//! lengths that a model computes while it runs are not covered.
 
 use super::data_file::DataFile;
 use super::node::{brief, label, name_of};

@@ -1,4 +1,5 @@
-//! Models for tests: the shipped ones, and small ones that are built here. The crate `limen-gpu` has this file, too.
+//! Models for tests: the shipped ones, and small ones that are built here. The crate `limen-gpu`
+//! has this file, too.
 
 use rten_onnx::onnx;
 use std::path::{Path, PathBuf};
@@ -52,8 +53,9 @@ pub(crate) fn ints(name: &str, data: &[i64]) -> onnx::TensorProto {
     }
 }
 
-/// The file of a small model. Nodes are written `y = Op a _ b perm=1,0 axis==1 alpha=~0.5 mode=:cubic activations=@Tanh,Relu`: an
-/// input that is left out is `_`, and attributes are lists of integers, an integer, a float, a word or a list of words.
+/// The file of a small model. Nodes are written `y = Op a _ b perm=1,0 axis==1 alpha=~0.5
+/// mode=:cubic activations=@Tanh,Relu`: an input that is left out is `_`, and attributes are lists
+/// of integers, an integer, a float, a word or a list of words.
 pub(crate) fn model(inputs: &[Io<'_>], outputs: &[Io<'_>], weights: &[onnx::TensorProto], nodes: &[&str]) -> Vec<u8> {
     model_of_opset(18, inputs, outputs, weights, nodes)
 }

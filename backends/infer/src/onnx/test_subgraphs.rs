@@ -39,7 +39,8 @@ pub(crate) fn branches(outer: Vec<u8>, inner: &[u8]) -> Vec<u8> {
     model.write_buf().unwrap()
 }
 
-/// Adds a `Loop` to a model, whose body is the graph of another one; it runs until the body's first output is false.
+/// Adds a `Loop` to a model, whose body is the graph of another one; it runs until the body's first
+/// output is false.
 #[cfg(feature = "rten")]
 pub(crate) fn looped(outer: Vec<u8>, inputs: &[&str], outputs: &[&str], body: &[u8]) -> Vec<u8> {
     let parse = |bytes: &[u8]| onnx::ModelProto::parse_buf(bytes).unwrap();

@@ -14,7 +14,8 @@ use limen::message::{DType, PortSpec};
 /// Dtype and shape of each output of a call.
 pub(super) type OutputShapes = Vec<(DType, Vec<usize>)>;
 
-/// What a trial call gives to the inputs that are ports; the others have their constant, or zeros as states do.
+/// What a trial call gives to the inputs that are ports; the others have their constant, or zeros
+/// as states do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum TrialValues {
@@ -42,7 +43,8 @@ pub(super) struct Trial<'a, R: Runtime> {
 }
 
 impl<R: Runtime> Trial<'_, R> {
-    /// Calls it with one item: on a recorded one if there is one, else on zeros and, if they fail, on ones.
+    /// Calls it with one item: on a recorded one if there is one, else on zeros and, if they fail,
+    /// on ones.
     ///
     /// # Errors
     /// Why each of them failed.
@@ -59,7 +61,8 @@ impl<R: Runtime> Trial<'_, R> {
                 Err(why) => failed.push((*values, why)),
             }
         }
-        // Other numbers help where a call failed, and not where the runtime refuses the model, which may depend on a constant.
+        // Other numbers help where a call failed, and not where the runtime refuses the model,
+        // which may depend on a constant.
         let is_call = failed.iter().any(|(_, why)| why.contains("inference failed"));
         let has_constants = !self.model.constants.is_empty();
         let constants = self.constants();
@@ -100,7 +103,8 @@ impl<R: Runtime> Trial<'_, R> {
         self.call_with(values, 2, self.call)
     }
 
-    /// Returns the outputs whose first dim is as long as there are items, in calls with one, two and three items of two kinds.
+    /// Returns the outputs whose first dim is as long as there are items, in calls with one, two
+    /// and three items of two kinds.
     pub(super) fn outputs_with_a_row_per_item(&self, values: TrialValues) -> Vec<usize> {
         let mut found: Vec<usize> = (0..self.call.outputs.len()).collect();
         for (values, items) in [values, TrialValues::Noise].into_iter().flat_map(|kind| (1..=3).map(move |n| (kind, n)))
@@ -154,7 +158,8 @@ impl<R: Runtime> Trial<'_, R> {
                 (Some(constant), _) => constant.fill(access, to),
                 (None, TrialValues::Ones) if !is_state => access.write(std::iter::repeat(1.0), to),
                 (None, TrialValues::Noise) if !is_state => {
-                    // A linear congruential generator (Numerical Recipes): the same numbers on every machine.
+                    // A linear congruential generator (Numerical Recipes): the same numbers on
+                    // every machine.
                     let mut state = 1u32;
                     let is_whole = access.holds_only_whole();
                     let numbers = std::iter::repeat_with(|| {

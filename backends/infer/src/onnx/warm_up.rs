@@ -1,4 +1,5 @@
-//! Calls on zeros: before the run, where first calls choose algorithms, and between calls that are far apart.
+//! Calls on zeros: before the run, where first calls choose algorithms, and between calls that are
+//! far apart.
 
 use super::fallback::Fallback;
 use super::runtime::Runtime;
@@ -11,11 +12,13 @@ use std::time::Instant;
 const MAX_WARM_UPS: usize = 32;
 
 impl<R: Runtime> OnnxSession<R> {
-    /// Makes a call of each of the `buckets` or, without these, of each number of items: where there are too many, of powers of two and the
-    /// most. The largest and the smallest come first, as a provider may prepare a range of sizes at once. A call that fails is the last one.
+    /// Makes a call of each of the `buckets` or, without these, of each number of items: where
+    /// there are too many, of powers of two and the most. The largest and the smallest come first,
+    /// as a provider may prepare a range of sizes at once. A call that fails is the last one.
     ///
     /// # Errors
-    /// If the device is lost, or missing, and there is no fallback. What the model makes of zeros does not matter, also if it is an error.
+    /// If the device is lost, or missing, and there is no fallback. What the model makes of zeros
+    /// does not matter, also if it is an error.
     pub(super) fn warm_up(&mut self) -> Result<(), BackendError> {
         if self.runner.is_none() {
             return Ok(());

@@ -1,7 +1,8 @@
 //! The operators that use a constant of `int64` which does not fit 32 bits.
 //!
-//! Such a constant is followed through operators that only move elements. What it reaches is not always concerned: the greatest `int64`
-//! as the end of a `Slice`, for example, means the end of the dim in 32 bits too.
+//! Such a constant is followed through operators that only move elements. What it reaches is not
+//! always concerned: the greatest `int64` as the end of a `Slice`, for example, means the end of
+//! the dim in 32 bits too.
 
 use super::data_file::DataFile;
 use super::elems::INT64;
@@ -10,7 +11,8 @@ use super::node_shapes::find;
 use super::wire;
 use std::collections::HashMap;
 
-/// Operators whose output holds elements of their inputs, with the inputs that hold them: a bit for each, all if there are none.
+/// Operators whose output holds elements of their inputs, with the inputs that hold them: a bit for
+/// each, all if there are none.
 pub(super) const MOVING: [(&str, u32); 19] = [
     ("Compress", 1),
     ("Concat", u32::MAX),
@@ -69,8 +71,8 @@ impl WideScope<'_> {
     }
 }
 
-/// Returns for each node of a graph and its subgraphs, in the order of the file and each before those in it, whether its result depends on
-/// a constant that needs more than 32 bits.
+/// Returns for each node of a graph and its subgraphs, in the order of the file and each before
+/// those in it, whether its result depends on a constant that needs more than 32 bits.
 pub(super) fn users(graph: &wire::Graph, data: &[DataFile]) -> Vec<bool> {
     let mut found = Vec::new();
     read(graph, data, None, &mut found);

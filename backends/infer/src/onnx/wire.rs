@@ -1,7 +1,7 @@
 //! The protobuf messages of an ONNX file, with the fields that are used here.
 //!
-//! prost checks that every message and field lies inside its parent, even fields that are not declared here and skipped. Field
-//! numbers are those of `onnx.proto`.
+//! prost checks that every message and field lies inside its parent, even fields that are not
+//! declared here and skipped. Field numbers are those of `onnx.proto`.
 
 use prost::bytes::Bytes;
 
@@ -111,7 +111,8 @@ pub(super) struct Attribute {
 }
 
 impl Attribute {
-    /// Returns its integer. A writer with proto3 leaves out a 0, which only the attribute's type then shows.
+    /// Returns its integer. A writer with proto3 leaves out a 0, which only the attribute's type
+    /// then shows.
     pub(super) fn integer(&self) -> Option<i64> {
         self.int.or((self.kind == 2).then_some(0))
     }

@@ -11,8 +11,9 @@ pub(crate) const MOCK: &str = "mock";
 /// The backend with a runtime for each `provider:`.
 pub(crate) const ORT: &str = "ort";
 
-/// A backend of this crate, whether it is built in or not: its name, the cargo feature with which it is built in, where it computes (as
-/// [`Runtime::DEVICE`](crate::onnx::Runtime::DEVICE)), and a description.
+/// A backend of this crate, whether it is built in or not: its name, the cargo feature with which
+/// it is built in, where it computes (as [`Runtime::DEVICE`](crate::onnx::Runtime::DEVICE)), and a
+/// description.
 pub(crate) struct Stock(
     pub(crate) &'static str,
     pub(crate) &'static str,

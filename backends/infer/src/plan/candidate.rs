@@ -41,7 +41,8 @@ pub(crate) struct PlanRequest<'a> {
 pub(crate) enum Refused {
     /// The node has to change, whichever runtime it takes.
     Node(PlanErrors),
-    /// A call failed, or gave other numbers than were recorded: not the runtime's fault if every runtime says so.
+    /// A call failed, or gave other numbers than were recorded: not the runtime's fault if every
+    /// runtime says so.
     Call(PlanErrors),
     /// Another runtime may run it.
     Runtime(PlanErrors),
@@ -84,7 +85,8 @@ impl Candidate<'_> {
         self.backend == config.serving() && self.device == config.provider
     }
 
-    /// Whether it is what `against:` and `shadow:` call by this name: ONNX Runtime on the CPU, for `ort`.
+    /// Whether it is what `against:` and `shadow:` call by this name: ONNX Runtime on the CPU, for
+    /// `ort`.
     pub(crate) fn is_called(&self, backend: &str) -> bool {
         self.backend == backend && self.device == OrtDevice::Cpu
     }
@@ -118,7 +120,8 @@ impl Candidate<'_> {
         }
     }
 
-    /// Returns why the runtime refuses a model with these nodes, although it has their operators: the first node of each operator.
+    /// Returns why the runtime refuses a model with these nodes, although it has their operators:
+    /// the first node of each operator.
     pub(crate) fn refusals(&self, nodes: &[Op]) -> Vec<String> {
         let Some(built) = self.built else { return Vec::new() };
         let mut refused: Vec<(&Op, &str)> = Vec::new();
@@ -132,8 +135,8 @@ impl Candidate<'_> {
         refused.iter().map(|(node, what)| format!("{} with {what} (node `{}`)", node.id, node.node)).collect()
     }
 
-    /// Returns what the runtime computes otherwise than ONNX in a model with these operators: an operator, the first node with it,
-    /// and what it does there.
+    /// Returns what the runtime computes otherwise than ONNX in a model with these operators: an
+    /// operator, the first node with it, and what it does there.
     pub(crate) fn deviations<'a>(&self, ops: &'a [Op]) -> Vec<(&'a Op, &'static str)> {
         let known = self.built.map(|built| (built.deviations)()).unwrap_or_default();
         let found = known.iter().filter_map(|deviation| {
@@ -149,7 +152,8 @@ impl Candidate<'_> {
         found.is_some_and(|found| found.ops != Ops::Unlisted)
     }
 
-    /// Returns the version and the build of the runtime, for the names of cached results; empty if it is unavailable.
+    /// Returns the version and the build of the runtime, for the names of cached results; empty if
+    /// it is unavailable.
     pub(crate) fn version(&self) -> String {
         self.built.map(|built| (built.build)(self.options)).unwrap_or_default()
     }

@@ -24,8 +24,9 @@ use limen::unit::{Span, show_ns};
 use std::path::Path;
 use std::time::Duration;
 
-/// Plans the model on the configured runtime, or with `auto` on the first that can run it. Everything that runs the model's code
-/// is a step of a trial. The file is read here unless `file` holds it: every runtime gets the bytes that were checked.
+/// Plans the model on the configured runtime, or with `auto` on the first that can run it.
+/// Everything that runs the model's code is a step of a trial. The file is read here unless `file`
+/// holds it: every runtime gets the bytes that were checked.
 pub(crate) fn choose(
     config: &InferConfig,
     model: &str,
@@ -48,7 +49,8 @@ pub(crate) fn choose(
     };
     let (outline, size) = (artifact.outline.clone(), artifact.size());
     for file in outline.files.keys().filter(|_| memory_name(model).is_none()) {
-        // The files were read already; this registers them, so that no node of the graph may write to them.
+        // The files were read already; this registers them, so that no node of the graph may write
+        // to them.
         let _ = cx.folders.admit_input(&Path::new(model).with_file_name(file).to_string_lossy());
     }
     if let Err(key) = steps.check_files(outline.sums(), size, recorded.sums()) {
@@ -82,7 +84,8 @@ pub(crate) fn choose(
         }
     };
     let inputs = &inputs;
-    // A case, or a comparison with another backend, shows whether the model's numbers are right all the same.
+    // A case, or a comparison with another backend, shows whether the model's numbers are right all
+    // the same.
     let is_verified = |candidate: &Candidate<'_>| {
         config.verify.as_ref().is_some_and(|verify| {
             verify.case.is_some() || verify.against.as_deref().is_some_and(|against| against != candidate.backend)
@@ -247,7 +250,8 @@ fn check_compared(
 const RANGED: [&str; 3] =
     ["DynamicQuantizeLinear", "com.microsoft.DynamicQuantizeLSTM", "com.microsoft.DynamicQuantizeMatMul"];
 
-/// Checks that the numbers of an item do not depend on the others in its call, unless a case shows that it does not matter.
+/// Checks that the numbers of an item do not depend on the others in its call, unless a case shows
+/// that it does not matter.
 fn check_batch_ranges(config: &InferConfig, outline: &Outline, inputs: &ModelInputs, errors: &mut PlanErrors) {
     let is_shown = config.batch.max <= 1 || inputs.has_batch_case;
     if let Some(op) = outline.ops.iter().find(|op| !is_shown && RANGED.contains(&op.id.as_str())) {
@@ -285,7 +289,8 @@ fn required(config: &InferConfig, outline: &Outline) -> Requirements {
     required
 }
 
-/// Returns the plan of the first runtime that fits, is asked for and can load the model. The verdicts of the others say why not.
+/// Returns the plan of the first runtime that fits, is asked for and can load the model. The
+/// verdicts of the others say why not.
 fn first_that_plans(
     verdicts: &mut [(Candidate<'_>, RuntimeVerdict)],
     job: &PlanRequest<'_>,
@@ -472,7 +477,8 @@ mod tests {
     use std::path::PathBuf;
 
     thread_local! {
-        /// The folder whose files are removed when a runtime is about to load a model, and how often that happened.
+        /// The folder whose files are removed when a runtime is about to load a model, and how
+        /// often that happened.
         static FOLDER: RefCell<(PathBuf, usize)> = RefCell::default();
     }
 
@@ -532,7 +538,8 @@ mod tests {
         }
     }
 
-    /// The files of the weights of a model in memory are in memory too: none on disk is read, beside the program or the graph.
+    /// The files of the weights of a model in memory are in memory too: none on disk is read,
+    /// beside the program or the graph.
     #[test]
     fn a_model_in_memory_has_its_weights_there() {
         let (x, y) = (("x", D::FLOAT, &["n", "2"][..]), ("y", D::FLOAT, &["n", "2"][..]));

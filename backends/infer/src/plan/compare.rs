@@ -8,8 +8,8 @@ use limen::backend::{BackendError, Prepared};
 use limen::node::PlanErrors;
 use std::time::Duration;
 
-/// Runs both on the same inputs and returns lines for the plan. Outputs beyond the tolerance are among the lines if `is_reported`, else
-/// errors, which also say how long both took.
+/// Runs both on the same inputs and returns lines for the plan. Outputs beyond the tolerance are
+/// among the lines if `is_reported`, else errors, which also say how long both took.
 pub(super) fn against_reference<R: Runtime>(
     prepared: &OnnxPrepared<R>,
     reference: &Reference,
@@ -41,8 +41,8 @@ pub(super) fn against_reference<R: Runtime>(
 }
 
 impl Comparison {
-    /// Returns lines for the plan. Outputs beyond the tolerance are errors, whose help has the lines because a failed plan is not shown;
-    /// lines like the others if `is_reported`.
+    /// Returns lines for the plan. Outputs beyond the tolerance are errors, whose help has the
+    /// lines because a failed plan is not shown; lines like the others if `is_reported`.
     fn judge(self, reference: &str, tolerance: Tolerance, is_reported: bool, errors: &mut PlanErrors) -> Vec<String> {
         let (serving, other) = (micros(self.times.0), micros(self.times.1));
         let calls = self.calls;
@@ -78,8 +78,8 @@ impl Comparison {
     }
 }
 
-/// Runs the recorded case on the reference too, and returns a line for the plan if the outputs match. Those that do not are among the
-/// lines if `is_reported`, else errors.
+/// Runs the recorded case on the reference too, and returns a line for the plan if the outputs
+/// match. Those that do not are among the lines if `is_reported`, else errors.
 pub(super) fn check_case_on(
     reference: &Reference,
     job: &PlanRequest<'_>,

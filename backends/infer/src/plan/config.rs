@@ -25,115 +25,138 @@ pub(super) const MAX_THREADS: usize = 256;
 
 /// Runs a model on the messages of its inputs, one at a time or in batches.
 ///
-/// The ports are the model's inputs and outputs by name, in lower case and with `_` for each character that a port name cannot
-/// have (`input.1` is `input_1`). With a single input, `from:` needs no name.
+/// The ports are the model's inputs and outputs by name, in lower case and with `_` for each
+/// character that a port name cannot have (`input.1` is `input_1`). With a single input, `from:`
+/// needs no name.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct InferConfig {
     /// The model's file, relative to the graph's folder. Every backend but `mock` needs one.
     pub model: Option<String>,
     /// The expected SHA-256 of the model's file, in hexadecimal digits.
     pub sha256: Option<String>,
-    /// A file with the output of `limen-run inspect MODEL --json`: the model's ports, weights and checksum. A model that
-    /// differs from it is refused.
+    /// A file with the output of `limen-run inspect MODEL --json`: the model's ports, weights and
+    /// checksum. A model that differs from it is refused.
     pub manifest: Option<String>,
-    /// The backend that runs the model: `rten` by default; `auto` takes the first of `ort`, `rten` and `tract` that can.
+    /// The backend that runs the model: `rten` by default; `auto` takes the first of `ort`, `rten`
+    /// and `tract` that can.
     #[serde(default = "rten")]
     #[schemars(with = "BackendName")]
     pub backend: String,
-    /// The execution provider of `backend: ort`: `cpu`; `webgpu`, a GPU through ONNX Runtime's plugin for WebGPU; or `cuda` or `tensorrt`, a GPU of
-    /// NVIDIA's through the library of ONNX Runtime's package for GPUs. `auto` with one of these is `ort`.
+    /// The execution provider of `backend: ort`: `cpu`; `webgpu`, a GPU through ONNX Runtime's
+    /// plugin for WebGPU; or `cuda` or `tensorrt`, a GPU of NVIDIA's through the library of ONNX
+    /// Runtime's package for GPUs. `auto` with one of these is `ort`.
     #[serde(default)]
     pub provider: OrtDevice,
-    /// Lets ONNX Runtime run operators on the CPU that its `provider:` does not run. Without it such a model is refused.
+    /// Lets ONNX Runtime run operators on the CPU that its `provider:` does not run. Without it
+    /// such a model is refused.
     #[serde(default)]
     pub cpu_fallback: bool,
-    /// Options of the `provider:`. Of `webgpu`: `preferredLayout` (`NCHW`, or `NHWC`, which needs `verify:` because the plugin
-    /// computes some convolutions wrong with it), `powerPreference` (`high-performance`, `low-power`), `enableInt64` (`'0'`, `'1'`),
-    /// `storageBufferCacheMode` (`disabled`, `lazyRelease`, `simple`, `bucket`), `validationMode` (`disabled`, `wgpuOnly`, `basic`,
-    /// `full`). Of `cuda`: `cudnn_conv_algo_search` (`EXHAUSTIVE`, `HEURISTIC`, `DEFAULT`), `cudnn_conv_use_max_workspace`, `prefer_nhwc`
-    /// and, with `verify:`, `use_tf32` (`'0'`, `'1'`). Of `tensorrt`, which needs `verify:`: `trt_fp16_enable`, `trt_bf16_enable`,
+    /// Options of the `provider:`. Of `webgpu`: `preferredLayout` (`NCHW`, or `NHWC`, which needs
+    /// `verify:` because the plugin computes some convolutions wrong with it), `powerPreference`
+    /// (`high-performance`, `low-power`), `enableInt64` (`'0'`, `'1'`), `storageBufferCacheMode`
+    /// (`disabled`, `lazyRelease`, `simple`, `bucket`), `validationMode` (`disabled`, `wgpuOnly`,
+    /// `basic`, `full`). Of `cuda`: `cudnn_conv_algo_search` (`EXHAUSTIVE`, `HEURISTIC`,
+    /// `DEFAULT`), `cudnn_conv_use_max_workspace`, `prefer_nhwc` and, with `verify:`, `use_tf32`
+    /// (`'0'`, `'1'`). Of `tensorrt`, which needs `verify:`: `trt_fp16_enable`, `trt_bf16_enable`,
     /// `trt_build_heuristics_enable` and `trt_builder_optimization_level` (`'0'` to `'5'`).
     #[serde(default)]
     pub provider_options: BTreeMap<String, String>,
     /// Capabilities that the backend must have beyond those the model needs.
     pub require: Option<Require>,
-    /// How messages are batched: `{ max: 8, within: 2ms }`. One at a time by default. With `stride: 2` the batch is a window
-    /// that slides by two messages: after a full batch the two oldest leave, and the others are part of the next one.
+    /// How messages are batched: `{ max: 8, within: 2ms }`. One at a time by default. With
+    /// `stride: 2` the batch is a window that slides by two messages: after a full batch the two
+    /// oldest leave, and the others are part of the next one.
     #[serde(default)]
     pub batch: Batch,
-    /// The dim of the model's inputs that counts the messages of a call: `first` by default, unless that has a fixed length other than 1.
-    /// `none` makes the first dim part of each message, as for the points of a cloud or the nodes of a graph. A call then has one message.
+    /// The dim of the model's inputs that counts the messages of a call: `first` by default, unless
+    /// that has a fixed length other than 1. `none` makes the first dim part of each message, as
+    /// for the points of a cloud or the nodes of a graph. A call then has one message.
     #[serde(default)]
     pub batch_dim: BatchDim,
-    /// Batch sizes, ascending, to the next of which a batch is padded: `[1, 4]`; the largest batch is one of them, too. By default the powers
-    /// of two for a backend that compiles a model for its batch, as `tract` does, the largest alone for `ort` with `provider: cuda` or
-    /// `tensorrt`, where a call of another size than the last is slow, and no padding for the others.
+    /// Batch sizes, ascending, to the next of which a batch is padded: `[1, 4]`; the largest batch
+    /// is one of them, too. By default the powers of two for a backend that compiles a model for
+    /// its batch, as `tract` does, the largest alone for `ort` with `provider: cuda` or `tensorrt`,
+    /// where a call of another size than the last is slow, and no padding for the others.
     #[serde(default)]
     pub buckets: Vec<usize>,
-    /// `eager` prepares the model before the graph starts; `lazy` in the first call, which then takes longer.
+    /// `eager` prepares the model before the graph starts; `lazy` in the first call, which then
+    /// takes longer.
     #[serde(default)]
     pub load: Load,
-    /// Threads inside one call. More than one pays off only for large models; small ones get slower.
+    /// Threads inside one call. More than one pays off only for large models; small ones get
+    /// slower.
     #[serde(default = "one")]
     pub threads: usize,
-    /// How many calls may be in flight at once, each on its own thread, which may run on any core of the run. Outputs keep
-    /// the order of the inputs, and under `on_error: skip` a failed call fails only its own messages.
+    /// How many calls may be in flight at once, each on its own thread, which may run on any core
+    /// of the run. Outputs keep the order of the inputs, and under `on_error: skip` a failed call
+    /// fails only its own messages.
     #[serde(default = "one")]
     pub in_flight: usize,
-    /// Outputs that are inputs of the next call of the same stream, as in a recurrent model. They are not ports. A stream is
-    /// the messages of one source; each stream has its own state, zeros at first, and a batch holds at most one message of
-    /// each stream.
+    /// Outputs that are inputs of the next call of the same stream, as in a recurrent model. They
+    /// are not ports. A stream is the messages of one source; each stream has its own state, zeros
+    /// at first, and a batch holds at most one message of each stream.
     #[serde(default)]
     pub state: Vec<StateConfig>,
-    /// Inputs with the same value in every call, by port. They are not ports. A graph file has them among the node's `inputs`:
-    /// `{ rate: { value: 16000 } }`.
+    /// Inputs with the same value in every call, by port. They are not ports. A graph file has them
+    /// among the node's `inputs`: `{ rate: { value: 16000 } }`.
     #[serde(default)]
     #[schemars(skip)]
     pub constants: BTreeMap<String, ConstantConfig>,
-    /// The greatest lengths of the dims of an output, by port: `{ boxes: [100, 6] }`, or `{ boxes: 100 }` for the one dim that the
-    /// model does not declare. For outputs with a length that the values of a message decide; each message then has its own. By
-    /// default what its operators give at most, if that is known. A call that gives more fails.
+    /// The greatest lengths of the dims of an output, by port: `{ boxes: [100, 6] }`, or
+    /// `{ boxes: 100 }` for the one dim that the model does not declare. For outputs with a length
+    /// that the values of a message decide; each message then has its own. By default what its
+    /// operators give at most, if that is known. A call that gives more fails.
     #[serde(default)]
     pub max: BTreeMap<String, MaxConfig>,
-    /// What the model is run on before the graph starts: an `.npz` whose arrays are some of its inputs, or `first_message`, which
-    /// skips that run. By default the first item of the recorded case; without one zeros and, if the model fails on them, ones.
+    /// What the model is run on before the graph starts: an `.npz` whose arrays are some of its
+    /// inputs, or `first_message`, which skips that run. By default the first item of the recorded
+    /// case; without one zeros and, if the model fails on them, ones.
     pub trial: Option<String>,
-    /// How many shapes of calls stay compiled, for a backend that compiles for them, as `tract` does; 16 by default.
+    /// How many shapes of calls stay compiled, for a backend that compiles for them, as `tract`
+    /// does; 16 by default.
     #[serde(default = "sixteen")]
     pub plans: usize,
     /// The state of a stream after a missing message: `keep`, or `reset`.
     #[serde(default)]
     pub on_skip: OnSkip,
-    /// The state when a stream ends and another begins, such as when a file is repeated: `reset`, or `keep`.
+    /// The state when a stream ends and another begins, such as when a file is repeated: `reset`,
+    /// or `keep`.
     #[serde(default)]
     pub on_end: OnEnd,
-    /// `false` copies the messages of a model on a GPU within each call. By default they stay on the device where those of a neighbour do,
-    /// which needs fixed shapes and elements of f32, i32 or, as inputs, u8.
+    /// `false` copies the messages of a model on a GPU within each call. By default they stay on
+    /// the device where those of a neighbour do, which needs fixed shapes and elements of f32, i32
+    /// or, as inputs, u8.
     #[serde(default = "yes")]
     pub resident: bool,
-    /// `f16` keeps weights and results between operators in 16 bits, on `cuda`, and on `wgpu` where the adapter has them: half the memory,
-    /// and 3 decimal digits instead of 7. `bf16`, on `cuda`, has 2, and the range of 32 bits. `tf32`, on `cuda` with
-    /// cuBLASLt and a GPU of 8.0 or later, keeps 32 bits, and computes products and convolutions with 3 digits of their factors. These need
-    /// a recorded case. `f32` by default.
+    /// `f16` keeps weights and results between operators in 16 bits, on `cuda`, and on `wgpu` where
+    /// the adapter has them: half the memory, and 3 decimal digits instead of 7. `bf16`, on `cuda`,
+    /// has 2, and the range of 32 bits. `tf32`, on `cuda` with cuBLASLt and a GPU of 8.0 or later,
+    /// keeps 32 bits, and computes products and convolutions with 3 digits of their factors. These
+    /// need a recorded case. `f32` by default.
     #[serde(default)]
     pub precision: Precision,
-    /// Makes a call on zeros after so long without one: `50ms`. A device that saves power meanwhile, or caches that others fill, would make
-    /// the next call slower. The metric `warm_calls` counts them; a message that arrives during one waits for its end.
+    /// Makes a call on zeros after so long without one: `50ms`. A device that saves power
+    /// meanwhile, or caches that others fill, would make the next call slower. The metric
+    /// `warm_calls` counts them; a message that arrives during one waits for its end.
     pub keep_warm: Option<Span>,
-    /// Accepts `f32` for `f64` inputs and outputs of the model, and for the `f64` that `rten`, `wgpu` and `cuda` compute in between: 7
-    /// decimal digits instead of 15. A tree, for example, may take the other branch at a number close to a threshold. Without this key
-    /// such a model is refused.
+    /// Accepts `f32` for `f64` inputs and outputs of the model, and for the `f64` that `rten`,
+    /// `wgpu` and `cuda` compute in between: 7 decimal digits instead of 15. A tree, for example,
+    /// may take the other branch at a number close to a threshold. Without this key such a model is
+    /// refused.
     #[serde(default)]
     pub allow_narrowing: bool,
     /// `finite` fails a call whose inputs or outputs hold an infinity or NaN.
     #[serde(default)]
     pub guard: Guard,
-    /// Recorded inputs and outputs, run three times while planning: a graph whose model computes other outputs does not start.
+    /// Recorded inputs and outputs, run three times while planning: a graph whose model computes
+    /// other outputs does not start.
     pub verify: Option<VerifyConfig>,
-    /// A second backend that repeats some of the calls while the graph runs; the report says how far its outputs differ.
+    /// A second backend that repeats some of the calls while the graph runs; the report says how
+    /// far its outputs differ.
     pub shadow: Option<ShadowConfig>,
-    /// The backend that makes a call again that failed because the device of `wgpu` or `cuda` is lost; the metric `fallback_calls` counts
-    /// them. The next call opens the device of `wgpu` again, at most three times in 60 s. Messages are then copied within the calls. By default
+    /// The backend that makes a call again that failed because the device of `wgpu` or `cuda` is
+    /// lost; the metric `fallback_calls` counts them. The next call opens the device of `wgpu`
+    /// again, at most three times in 60 s. Messages are then copied within the calls. By default
     /// such a call fails.
     #[schemars(with = "Option<BackendName>")]
     pub fallback: Option<String>,
@@ -141,11 +164,13 @@ pub struct InferConfig {
     pub mock: Option<MockConfig>,
 }
 
-/// Capabilities that a backend must have. `limen-run GRAPH --plan` says of each backend in question whether it has them.
+/// Capabilities that a backend must have. `limen-run GRAPH --plan` says of each backend in question
+/// whether it has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct Require {
-    /// The device it computes on: `cpu`; `wgpu` or `cuda`, by the backend of that name; or any `gpu`, also by `ort` with another
-    /// `provider:` than `cpu`. The name of such a provider is one, too.
+    /// The device it computes on: `cpu`; `wgpu` or `cuda`, by the backend of that name; or any
+    /// `gpu`, also by `ort` with another `provider:` than `cpu`. The name of such a provider is
+    /// one, too.
     pub device: Option<String>,
     /// Element types that it takes.
     #[serde(default)]
@@ -156,7 +181,8 @@ pub struct Require {
     /// Dims of one item.
     #[serde(default)]
     pub max_rank: usize,
-    /// Operators that it has, with their domain unless that is ONNX's default: `Conv`, `com.microsoft.Gelu`.
+    /// Operators that it has, with their domain unless that is ONNX's default: `Conv`,
+    /// `com.microsoft.Gelu`.
     #[serde(default)]
     pub ops: Vec<String>,
     /// Memory that its inputs and outputs can be in, besides ordinary memory.
@@ -239,8 +265,8 @@ pub struct StateConfig {
     pub input: String,
     /// The model's output.
     pub output: String,
-    /// The index of its batch dim, from 0; by default the dim with the same name as the batch dim of the other inputs, or its only
-    /// symbolic dim.
+    /// The index of its batch dim, from 0; by default the dim with the same name as the batch dim
+    /// of the other inputs, or its only symbolic dim.
     pub batch_dim: Option<usize>,
 }
 
@@ -263,7 +289,8 @@ impl MaxConfig {
     }
 }
 
-/// What was recorded of a model: a case with its tolerance, and items for the run before the graph starts.
+/// What was recorded of a model: a case with its tolerance, and items for the run before the graph
+/// starts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RecordedModel {
     pub(crate) case: Option<(Case, Tolerance)>,
@@ -284,7 +311,8 @@ impl RecordedModel {
     }
 }
 
-/// A second backend beside the one that serves. Its outputs are compared and dropped; its time counts as the node's.
+/// A second backend beside the one that serves. Its outputs are compared and dropped; its time
+/// counts as the node's.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct ShadowConfig {
     /// The second backend.
@@ -337,8 +365,9 @@ fn sixteen() -> usize {
     16
 }
 
-/// Runtimes sum in different orders. On the models tried, rten and ONNX Runtime agreed to 1.5e-6 of the largest output, so
-/// this is far above rounding noise and far below the error of a wrong operator.
+/// Runtimes sum in different orders. On the models tried, rten and ONNX Runtime agreed to 1.5e-6 of
+/// the largest output, so this is far above rounding noise and far below the error of a wrong
+/// operator.
 fn default_atol() -> f64 {
     1e-4
 }
@@ -394,7 +423,8 @@ impl InferConfig {
         options.to_string()
     }
 
-    /// Returns the config for the trial process: everything that a trial depends on, so not how messages wait for a batch.
+    /// Returns the config for the trial process: everything that a trial depends on, so not how
+    /// messages wait for a batch.
     pub(crate) fn to_json(&self) -> Value {
         // `check` has reported non-finite tolerances, which JSON cannot represent.
         let near = |atol: f64, rtol: f64| {
@@ -444,7 +474,8 @@ impl InferConfig {
         self.trial.as_deref() == Some(FIRST_MESSAGE)
     }
 
-    /// Reads the recorded case and the items for the run before the graph starts, as far as there are any.
+    /// Reads the recorded case and the items for the run before the graph starts, as far as there
+    /// are any.
     pub(crate) fn recorded(&self, cx: &Planning<'_>, errors: &mut PlanErrors) -> RecordedModel {
         let verify = self.verify.as_ref();
         let case = verify.and_then(|verify| {

@@ -37,8 +37,8 @@ fn only(wrong: Vec<String>, calls: &str) -> Vec<String> {
     wrong.into_iter().map(|error| format!("only {calls}: {error}")).collect()
 }
 
-/// Checks that a model takes the batches of its node, and that the recorded case fits it. `single` says why it takes one item in a
-/// call, if so.
+/// Checks that a model takes the batches of its node, and that the recorded case fits it. `single`
+/// says why it takes one item in a call, if so.
 pub(crate) fn check_node(
     config: &InferConfig,
     signature: &Signature,
@@ -86,7 +86,8 @@ pub(crate) fn infer_plan<B: Backend>(
                     Ok(format!("verified with the {} items of {file}: {tried}", tried.items))
                 }
                 (Err(wrong), None | Some(Err(_))) => Err((true, wrong)),
-                // Items that were recorded in one call say nothing of an item alone, and the other way round.
+                // Items that were recorded in one call say nothing of an item alone, and the other
+                // way round.
                 (Err(wrong), Some(Ok(_))) => Err((false, only(wrong, "in calls of several items"))),
                 (Ok(_), Some(Err(wrong))) => Err((false, only(wrong, "one item at a time"))),
             }

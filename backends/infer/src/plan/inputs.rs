@@ -1,5 +1,5 @@
-//! What the inputs of a model get: a connection, a constant, or the state of a stream. It is checked before a backend is chosen,
-//! because it is wrong on each of them.
+//! What the inputs of a model get: a connection, a constant, or the state of a stream. It is
+//! checked before a backend is chosen, because it is wrong on each of them.
 
 use super::config::{InferConfig, RecordedModel, StateConfig};
 use super::infer_plan::CASE_ADVICE;
@@ -16,15 +16,15 @@ pub(crate) struct ModelInputs {
     pub(super) states: Vec<ModelState>,
     pub(super) constants: Constants,
     pub(super) bound: BoundShapes,
-    /// Whether the recorded case can show that the items of a call do not change each other's numbers: it has two that differ, and they
-    /// are not successive steps of one stream.
+    /// Whether the recorded case can show that the items of a call do not change each other's
+    /// numbers: it has two that differ, and they are not successive steps of one stream.
     pub(super) has_batch_case: bool,
 }
 
 impl ModelInputs {
     /// # Errors
-    /// Inputs that get nothing, states and constants that the model does not have, dims without a length, and recorded arrays that do
-    /// not fit.
+    /// Inputs that get nothing, states and constants that the model does not have, dims without a
+    /// length, and recorded arrays that do not fit.
     pub(crate) fn of(
         config: &InferConfig,
         outline: &Outline,
@@ -183,7 +183,8 @@ fn value_of(input: &Input) -> String {
     format!("`inputs: {{ {port}: {{ value: {value} }} }}`")
 }
 
-/// Returns what to write for an input that is not connected, if it looks like a parameter or the state of a stream.
+/// Returns what to write for an input that is not connected, if it looks like a parameter or the
+/// state of a stream.
 fn way_out(input: &Input, outline: &Outline, states: &[ModelState]) -> Option<String> {
     let port = &input.port;
     let connect = format!("connect a node: `inputs: {{ {port}: node/port }}`");
@@ -235,7 +236,8 @@ mod tests {
     use rten_onnx::onnx::DataType as D;
     use serde_json::{Value, json};
 
-    /// What is wrong with a node of a model with these ports, with connections to some of its inputs.
+    /// What is wrong with a node of a model with these ports, with connections to some of its
+    /// inputs.
     fn wrong(sides: (&[Io<'_>], &[Io<'_>]), config: Value, given: &[(&str, &str)]) -> String {
         let outputs: Vec<String> =
             sides.1.iter().map(|(name, ..)| format!("{name} = Identity {}", sides.0[0].0)).collect();

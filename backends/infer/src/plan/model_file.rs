@@ -10,7 +10,8 @@ use std::cell::RefCell;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// The files of a model, read once, for the runtimes that load it. Dropped with the [`PlanRequest`](super::candidate::PlanRequest), or sooner.
+/// The files of a model, read once, for the runtimes that load it. Dropped with the
+/// [`PlanRequest`](super::candidate::PlanRequest), or sooner.
 pub(crate) struct ModelFiles {
     artifact: RefCell<Option<Artifact>>,
     /// Whether more than one runtime may ask for them.

@@ -66,8 +66,9 @@ pub(super) fn plan_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<InferPlan, 
     planned.map_err(refused)
 }
 
-/// Checks that an item has the same numbers alone and beside others in its call, unless messages stay as context for the next call. A
-/// recorded case that was reproduced both ways permits it, and a line then says what differs.
+/// Checks that an item has the same numbers alone and beside others in its call, unless messages
+/// stay as context for the next call. A recorded case that was reproduced both ways permits it, and
+/// a line then says what differs.
 fn check_items<R: Runtime>(
     prepared: &OnnxPrepared<R>,
     job: &PlanRequest<'_>,
@@ -102,7 +103,8 @@ fn self_comparison<R: Runtime>(reference: &Reference) -> Option<String> {
     is.then(|| format!("`{}` is compared with itself, which finds only differences between two calls", R::NAME))
 }
 
-/// Reports why a backend does not run the model beside the one that serves, and the key that asks for it.
+/// Reports why a backend does not run the model beside the one that serves, and the key that asks
+/// for it.
 fn not_compared(key: &str, why: &str, errors: &mut PlanErrors) {
     let help = "name a backend that this program has and that runs the model, or leave it out";
     errors.at(key, format!("the backend of `{key}`: {why}")).help(help);
@@ -183,7 +185,8 @@ fn add_fallback<R: Runtime>(
     }
 }
 
-/// Measures an item alone and in a batch, for nodes with batches, and returns a line that says whether batching pays off.
+/// Measures an item alone and in a batch, for nodes with batches, and returns a line that says
+/// whether batching pays off.
 fn batching_advice<R: Runtime>(prepared: &OnnxPrepared<R>, job: &PlanRequest<'_>) -> Option<String> {
     let max = job.config.batch.max;
     if max <= 1 || prepared.single().is_some() || job.config.load != Load::Eager {
@@ -214,7 +217,8 @@ fn compilation_lines<R: Runtime>(prepared: &OnnxPrepared<R>, job: &PlanRequest<'
     compiled.unwrap_or_default().into_iter().chain(nothing).collect()
 }
 
-/// Returns a warning if the runtime is often slower with the model's operators of 8 bits than with those of f32.
+/// Returns a warning if the runtime is often slower with the model's operators of 8 bits than with
+/// those of f32.
 fn quantization_advice<R: Runtime>(job: &PlanRequest<'_>) -> Option<String> {
     let (op, _) = job.required.ops.iter().find(|(op, _)| R::is_slow_in_8_bits(op))?;
     let name = R::NAME;

@@ -5,8 +5,8 @@ use super::verdict::RuntimeVerdict;
 use crate::cache::{Calibration, Measured};
 use limen::unit::show_ns;
 
-/// Sorts the backends by measured time, the fastest first; those without a measurement come last, in their default order. Returns a
-/// line that explains the order.
+/// Sorts the backends by measured time, the fastest first; those without a measurement come last,
+/// in their default order. Returns a line that explains the order.
 pub(crate) fn order(verdicts: &mut [(Candidate<'_>, RuntimeVerdict)], table: &Calibration, of: &Measured) -> String {
     let measured = |candidate: &Candidate<'_>| table.get(of, candidate.name, &candidate.version());
     verdicts.sort_by_cached_key(|(candidate, _)| measured(candidate).unwrap_or(u64::MAX));

@@ -19,9 +19,11 @@ pub enum OrtDevice {
     /// Runs on the CPU.
     #[default]
     Cpu,
-    /// A GPU, through ONNX Runtime's plugin for WebGPU, which the command line names (`--onnxruntime-plugin FILE`).
+    /// A GPU, through ONNX Runtime's plugin for WebGPU, which the command line names
+    /// (`--onnxruntime-plugin FILE`).
     Webgpu,
-    /// An NVIDIA GPU, through the provider of CUDA in ONNX Runtime's package for GPUs (`--onnxruntime FILE`).
+    /// An NVIDIA GPU, through the provider of CUDA in ONNX Runtime's package for GPUs
+    /// (`--onnxruntime FILE`).
     Cuda,
     /// An NVIDIA GPU, through the provider of TensorRT there; operators that it lacks run on CUDA.
     Tensorrt,
@@ -33,8 +35,9 @@ impl OrtDevice {
         self.into()
     }
 
-    /// The options of its provider that a graph may set, and their values. The providers have others: some are addresses in memory or
-    /// names of files, some let kernels read out of bounds, and some need calls of another form.
+    /// The options of its provider that a graph may set, and their values. The providers have
+    /// others: some are addresses in memory or names of files, some let kernels read out of bounds,
+    /// and some need calls of another form.
     fn options(self) -> &'static [(&'static str, &'static [&'static str])] {
         match self {
             OrtDevice::Cpu => &[],
@@ -44,7 +47,8 @@ impl OrtDevice {
         }
     }
 
-    /// Returns why a model's numbers have to be verified: what it computes with otherwise than asked for.
+    /// Returns why a model's numbers have to be verified: what it computes with otherwise than
+    /// asked for.
     fn rounds(self, options: &BTreeMap<String, String>) -> Option<(&'static str, &'static str)> {
         let is_set = |(name, value): (&str, &str)| options.get(name).is_some_and(|set| set == value);
         match self {

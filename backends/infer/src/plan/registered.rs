@@ -1,4 +1,5 @@
-//! A runtime as a registry has it: what a node can name, whether this program was built with it or not.
+//! A runtime as a registry has it: what a node can name, whether this program was built with it or
+//! not.
 
 use super::backend_name::Stock;
 use super::candidate::{Candidate, PlanRequest, Refused};

@@ -13,10 +13,12 @@ use limen::Registry;
 use limen::node::Extensions;
 use std::sync::LazyLock;
 
-/// The CPU's runtimes in the order in which `auto` tries them: the fastest first, as measured on nine models. Others follow.
+/// The CPU's runtimes in the order in which `auto` tries them: the fastest first, as measured on
+/// nine models. Others follow.
 const FASTEST_FIRST: [&str; 3] = ["ort", "rten", "tract"];
 
-/// The runtimes of a registry: those that this crate was built with, and those of [`RegisterRuntime::runtime`].
+/// The runtimes of a registry: those that this crate was built with, and those of
+/// [`RegisterRuntime::runtime`].
 #[derive(Clone, Debug)]
 pub struct Runtimes(Vec<Registered>);
 
@@ -90,7 +92,8 @@ impl Runtimes {
         format!("{} or {last}", names.join(", "))
     }
 
-    /// Returns the runtime of each backend: those on the CPU, in the order in which `auto` tries them, and the others.
+    /// Returns the runtime of each backend: those on the CPU, in the order in which `auto` tries
+    /// them, and the others.
     fn all<'a>(&self, options: &'a BackendOptions) -> Vec<Candidate<'a>> {
         let place = |candidate: &Candidate<'_>| match candidate.computes_on {
             CPU => { FASTEST_FIRST.iter() }.position(|name| *name == candidate.backend).unwrap_or(FASTEST_FIRST.len()),
@@ -102,13 +105,14 @@ impl Runtimes {
         all
     }
 
-    /// Returns the runtimes of `auto`, in the order in which it tries them. A device is used only where a node asks for it.
+    /// Returns the runtimes of `auto`, in the order in which it tries them. A device is used only
+    /// where a node asks for it.
     pub(crate) fn of_auto<'a>(&self, options: &'a BackendOptions) -> Vec<Candidate<'a>> {
         self.all(options).into_iter().filter(|candidate| candidate.computes_on == CPU).collect()
     }
 
-    /// Returns the runtimes that a node may use: those of `auto`, and those on a device if the node names them, as looking for drivers
-    /// takes time.
+    /// Returns the runtimes that a node may use: those of `auto`, and those on a device if the node
+    /// names them, as looking for drivers takes time.
     pub(crate) fn candidates<'a>(&self, config: &InferConfig, options: &'a BackendOptions) -> Vec<Candidate<'a>> {
         let is_asked = |candidate: &Candidate<'_>| candidate.computes_on == CPU || config.names(candidate.backend);
         let mut candidates: Vec<_> = self.all(options).into_iter().filter(is_asked).collect();
@@ -123,16 +127,18 @@ impl Runtimes {
 
 /// Adds runtimes to a [`Registry`], for the kind `infer`.
 pub trait RegisterRuntime {
-    /// Adds a runtime, which `backend:` names by [`Runtime::BACKEND`]. It replaces an earlier one of that name. `auto` tries it after those
-    /// of this crate, unless it was measured to be faster.
+    /// Adds a runtime, which `backend:` names by [`Runtime::BACKEND`]. It replaces an earlier one
+    /// of that name. `auto` tries it after those of this crate, unless it was measured to be
+    /// faster.
     ///
     /// Models are tried with it in a process of their own only if that process has it, too
     /// ([`trial::serve`](crate::trial::serve)).
     #[must_use]
     fn runtime<R: Runtime>(self) -> Self;
 
-    /// Adds the form of a runtime of this registry that uses its device in a process of its own (`run: { isolation: process }`). That
-    /// process is this program, started with `argument` alone: [`trial::serve`](crate::trial::serve) then calls `main`.
+    /// Adds the form of a runtime of this registry that uses its device in a process of its own
+    /// (`run: { isolation: process }`). That process is this program, started with `argument`
+    /// alone: [`trial::serve`](crate::trial::serve) then calls `main`.
     #[must_use]
     fn isolated<R: Runtime>(self, argument: &'static str, main: fn() -> !) -> Self;
 }
@@ -159,8 +165,9 @@ impl Inspection {
         found.map(|(op, _)| op.clone()).collect()
     }
 
-    /// Returns how each backend of a registry handles the model's operators. The model is not loaded, so a backend that has an operator
-    /// may still refuse its attributes or types. No driver of a device is looked for.
+    /// Returns how each backend of a registry handles the model's operators. The model is not
+    /// loaded, so a backend that has an operator may still refuse its attributes or types. No
+    /// driver of a device is looked for.
     pub fn dispatch(&self, extensions: &Extensions) -> Vec<(&'static str, Dispatch)> {
         let operators = self.operators.keys().map(String::as_str);
         let options = extensions.get().cloned().unwrap_or_default();

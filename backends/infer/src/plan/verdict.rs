@@ -17,7 +17,8 @@ pub(crate) enum RuntimeVerdict {
     Lacks(Vec<MissingCapability>),
     /// It has the operators of some nodes, and not what these say.
     Refuses(Vec<String>),
-    /// It would compute other numbers than ONNX defines, and no recorded case shows that they do not matter.
+    /// It would compute other numbers than ONNX defines, and no recorded case shows that they do
+    /// not matter.
     Deviates(Vec<String>),
     /// It meets the requirements and yet fails to run the model.
     Failed(Vec<String>),

@@ -23,7 +23,8 @@ use std::time::Duration;
 
 /// Where replies go: the original stdout, to which nothing else prints any more.
 static OUT: OnceLock<Mutex<File>> = OnceLock::new();
-/// What the limits are computed from: the requested limits, the calls, and the memory in use at the start.
+/// What the limits are computed from: the requested limits, the calls, and the memory in use at the
+/// start.
 static LIMITED: OnceLock<(RequestedLimits, TrialCalls, InUse)> = OnceLock::new();
 
 /// What a limit of memory counts, and how many bytes of that are in use at the start.
@@ -34,7 +35,8 @@ struct InUse {
 }
 
 impl InUse {
-    /// The address space; or, with a driver of NVIDIA's, which reserves more of it than any machine has memory, what can be written.
+    /// The address space; or, with a driver of NVIDIA's, which reserves more of it than any machine
+    /// has memory, what can be written.
     fn of(reserves_addresses: bool) -> InUse {
         let (counted, field) = match reserves_addresses {
             true => (Resource::RLIMIT_DATA, "VmData:"),
@@ -107,7 +109,8 @@ fn serve_request(runtimes: Runtimes) -> std::io::Result<()> {
     limit(&request.limits, calls, allowed, request.size);
     let _ = LIMITED.set((request.limits.clone(), calls, in_use));
     send(&Reply::Hello(GREETING.into()));
-    // The default stack size of a thread, so that a model that fits here also fits the thread that plans the graph.
+    // The default stack size of a thread, so that a model that fits here also fits the thread that
+    // plans the graph.
     let work = std::thread::Builder::new()
         .stack_size(STACK)
         .spawn(move || send(&Reply::Answer(perform(&request, memory, &runtimes))));
@@ -145,7 +148,8 @@ fn out_of_memory() -> ! {
     std::process::abort()
 }
 
-/// Whether an error message says that memory ran out. Failing to start a thread counts: its stack did not fit.
+/// Whether an error message says that memory ran out. Failing to start a thread counts: its stack
+/// did not fit.
 fn is_out_of_memory(why: &str) -> bool {
     let words =
         ["bad_alloc", "Cannot allocate memory", "Failed to allocate memory", "Resource temporarily unavailable"];
@@ -235,15 +239,16 @@ fn planned(
     Ok(steps.into_record())
 }
 
-/// Sets the limits that do not depend on the model's size: no core dump, and hard limits. Makes this process the first that the kernel
-/// kills when memory runs out.
+/// Sets the limits that do not depend on the model's size: no core dump, and hard limits. Makes
+/// this process the first that the kernel kills when memory runs out.
 fn prepare(asked: &RequestedLimits, calls: TrialCalls, in_use: InUse) -> std::io::Result<()> {
     let most = asked.most(calls);
     let lower = |resource, most: u64| -> std::io::Result<()> {
         let (soft, hard) = getrlimit(resource)?;
         Ok(setrlimit(resource, soft.min(most), hard.min(most))?)
     };
-    // Before `set_dumpable(false)`, which makes root the owner of this process's files in /proc. A failure does no harm.
+    // Before `set_dumpable(false)`, which makes root the owner of this process's files in /proc. A
+    // failure does no harm.
     #[expect(clippy::disallowed_methods, reason = "a file of the kernel, which no graph can name")]
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     lower(Resource::RLIMIT_CORE, 0)?;
@@ -253,7 +258,8 @@ fn prepare(asked: &RequestedLimits, calls: TrialCalls, in_use: InUse) -> std::io
     Ok(())
 }
 
-/// Returns the allowance for files of weights until their size is known; 0 if a memory limit was requested.
+/// Returns the allowance for files of weights until their size is known; 0 if a memory limit was
+/// requested.
 fn weights_allowance(asked: &RequestedLimits) -> u64 {
     if asked.is_memory_asked() { 0 } else { asked.max_size() }
 }
@@ -270,7 +276,8 @@ fn limit(asked: &RequestedLimits, calls: TrialCalls, in_use: InUse, size: u64) {
     to(Resource::RLIMIT_CPU, seconds(limits.cpu));
 }
 
-/// Rounds up to whole seconds, as the kernel counts; at least 1, since 0 would kill the process at once.
+/// Rounds up to whole seconds, as the kernel counts; at least 1, since 0 would kill the process at
+/// once.
 fn seconds(time: Duration) -> u64 {
     (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }

@@ -56,11 +56,12 @@ impl RequestedLimits {
 
     /// Returns the limits for a model of `size` bytes, as far as the size is known by now.
     ///
-    /// Runtimes hold a model's weights several times while they rewrite and pack them, and its intermediate tensors. The models
-    /// tried needed less than a tenth of these limits.
+    /// Runtimes hold a model's weights several times while they rewrite and pack them, and its
+    /// intermediate tensors. The models tried needed less than a tenth of these limits.
     pub(super) fn of(&self, size: u64, calls: TrialCalls) -> Limits {
         let size = size.min(self.size);
-        // The intermediate tensors of a small convolution of a large image are many times the image.
+        // The intermediate tensors of a small convolution of a large image are many times the
+        // image.
         let input = calls.item.saturating_mul(calls.items).min(MAX_ITEMS);
         let weights = size.saturating_mul(16 * calls.runtimes);
         let memory = (1u64 << 30).saturating_add(weights);
@@ -80,7 +81,8 @@ impl RequestedLimits {
     }
 }
 
-/// Returns the machine's memory in bytes: a trial that needs more fails an allocation before the kernel kills a process.
+/// Returns the machine's memory in bytes: a trial that needs more fails an allocation before the
+/// kernel kills a process.
 fn all_memory() -> u64 {
     // Limits are computed for each line of a trial's output; this never changes.
     static ALL: OnceLock<u64> = OnceLock::new();

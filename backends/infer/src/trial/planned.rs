@@ -57,7 +57,8 @@ pub(crate) fn planned(
     let try_model = |request: &TrialRequest| run_trial(&program, request, &memory).and_then(decode);
     let mut is_again = false;
     loop {
-        // If results are kept by content, the file is read here and passed on: the bytes looked up are the bytes that run.
+        // If results are kept by content, the file is read here and passed on: the bytes looked up
+        // are the bytes that run.
         let file = if is_kept(config, options, &node) { Some(read_model(model, cx)?) } else { None };
         let place = RecordPlace::of(config, runtimes, options, &node, &stamps, file.as_ref(), &recorded);
         let (record, note) = match place.find().filter(|_| !is_again) {
@@ -99,8 +100,8 @@ pub(crate) fn planned(
     }
 }
 
-/// Returns the files in memory that a trial may read: those that the node names and, if its model is one of them, all, because the model
-/// says only when it is parsed which hold its weights.
+/// Returns the files in memory that a trial may read: those that the node names and, if its model
+/// is one of them, all, because the model says only when it is parsed which hold its weights.
 fn needed(files: &[&str], manifest: Option<&str>, memory: &MemoryFiles) -> MemoryFiles {
     if files.first().is_some_and(|model| memory_name(model).is_some()) {
         return memory.clone();
@@ -117,7 +118,8 @@ fn size(model: &str, folders: &Folders) -> u64 {
     }
 }
 
-/// Returns what changes with a file's content, mostly: path, size and time. A result of a trial has the checksums.
+/// Returns what changes with a file's content, mostly: path, size and time. A result of a trial has
+/// the checksums.
 fn stamp(file: &str, folders: &Folders) -> String {
     if memory_name(file).is_some() {
         return format!("{file} {}", size(file, folders));
@@ -127,8 +129,9 @@ fn stamp(file: &str, folders: &Folders) -> String {
     stamp.map_or_else(|_| String::new(), |(size, time)| format!("{} {size} {time:?}", path.display()))
 }
 
-/// Whether the results for a node are cached by the content of its files: not when measuring, and not after a runtime has crashed,
-/// which may not happen again. Nor on a GPU: ONNX Runtime does not say which driver computed them, and another one may fail.
+/// Whether the results for a node are cached by the content of its files: not when measuring, and
+/// not after a runtime has crashed, which may not happen again. Nor on a GPU: ONNX Runtime does not
+/// say which driver computed them, and another one may fail.
 fn is_kept(config: &InferConfig, options: &BackendOptions, node: &RequestedNode) -> bool {
     options.cache.is_some() && !node.calibrate && node.dead.is_empty() && config.provider == OrtDevice::Cpu
 }

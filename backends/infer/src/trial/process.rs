@@ -1,4 +1,5 @@
-//! The trial process, from its parent: it is started, its replies are read, and it is killed and reaped.
+//! The trial process, from its parent: it is started, its replies are read, and it is killed and
+//! reaped.
 
 use super::limits::Limits;
 use super::request::{ARGUMENT, GREETING, OUT_OF_MEMORY, Reply, TrialRequest};
@@ -78,7 +79,8 @@ enum End {
     TooLong,
 }
 
-/// Starts a program to try a model, and waits for the answer. `memory` has the files that the request lists.
+/// Starts a program to try a model, and waits for the answer. `memory` has the files that the
+/// request lists.
 ///
 /// # Errors
 /// How the process failed.
@@ -125,8 +127,8 @@ pub(super) fn run_trial(
     }
 }
 
-/// Returns the request and the files that it lists as a file in memory: unlike a pipe, it takes any length without blocking, and unlike a
-/// file on disk, nothing else can open it.
+/// Returns the request and the files that it lists as a file in memory: unlike a pipe, it takes any
+/// length without blocking, and unlike a file on disk, nothing else can open it.
 fn request_file(request: &TrialRequest, memory: &MemoryFiles) -> std::io::Result<Stdio> {
     let mut file = File::from(memfd_create("limen-trial", MFdFlags::MFD_CLOEXEC)?);
     // In one write: serializing into the file would make a system call per token.
@@ -212,7 +214,8 @@ impl Trial {
         }
     }
 
-    /// Handles one line. Unknown lines are ignored: a program that does not answer trials may print anything.
+    /// Handles one line. Unknown lines are ignored: a program that does not answer trials may print
+    /// anything.
     fn take(&mut self, line: &[u8]) {
         match serde_json::from_slice(line) {
             Ok(Reply::Hello(hello)) => self.hello = hello == GREETING,

@@ -9,12 +9,14 @@ use limen::policy::Trials;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-/// Answers a trial and exits, if this process was started for one; otherwise returns at once. The registry has the runtimes
-/// ([`RegisterRuntime::runtime`](crate::RegisterRuntime::runtime)) of the graphs that the program plans. If this process was started to use
-/// a device for another one (`run: { isolation: process }`), does that and exits.
+/// Answers a trial and exits, if this process was started for one; otherwise returns at once. The
+/// registry has the runtimes ([`RegisterRuntime::runtime`](crate::RegisterRuntime::runtime)) of the
+/// graphs that the program plans. If this process was started to use a device for another one
+/// (`run: { isolation: process }`), does that and exits.
 ///
-/// Call it first in `main`, before any thread is started and before arguments are parsed. From then on the models of every graph
-/// that is planned are tried in a separate process. [`limen_run::main`](https://docs.rs/limen-tools) calls it.
+/// Call it first in `main`, before any thread is started and before arguments are parsed. From then
+/// on the models of every graph that is planned are tried in a separate process.
+/// [`limen_run::main`](https://docs.rs/limen-tools) calls it.
 ///
 /// ```no_run
 /// let registry = limen::Registry::new().with(limen_infer::register);

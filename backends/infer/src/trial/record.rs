@@ -9,7 +9,8 @@ use crate::steps::TrialRecord;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// Where the result of a trial is kept: in memory for the lifetime of the process, and in the cache folder.
+/// Where the result of a trial is kept: in memory for the lifetime of the process, and in the cache
+/// folder.
 pub(super) struct RecordPlace {
     /// The key in memory: the request, the options, and the stamps of the files.
     name: String,

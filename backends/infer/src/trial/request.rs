@@ -100,7 +100,8 @@ impl TrialRequest {
 pub(super) enum TrialTask {
     /// Plan a node; the answer is a `Result<Record, PlanErrors>`.
     Plan(RequestedNode),
-    /// Inspect a file; the answer is a `Result<(Inspection, Details), ReadError>`, with only the operators that deviate somewhere.
+    /// Inspect a file; the answer is a `Result<(Inspection, Details), ReadError>`, with only the
+    /// operators that deviate somewhere.
     Inspect(AnyPath),
 }
 

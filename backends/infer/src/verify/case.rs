@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Larger cases are refused: a case is a handful of items, and a zip can unpack to far more than its own size.
+/// Larger cases are refused: a case is a handful of items, and a zip can unpack to far more than
+/// its own size.
 const MAX_BYTES: u64 = 64 << 20;
 
 /// The most items of a case. Empty items take no bytes.
@@ -91,13 +92,15 @@ impl Case {
         caught(|| Case::read_npz(file)).map_err(invalid)?
     }
 
-    /// Returns the first `len` numbers of the array of a port: its first item, repeated if it is shorter than the longest one.
+    /// Returns the first `len` numbers of the array of a port: its first item, repeated if it is
+    /// shorter than the longest one.
     pub(crate) fn first_item(&self, port: &str, len: usize) -> Option<impl Iterator<Item = f64> + Clone + '_> {
         let array = self.arrays.get(port).filter(|array| !array.bytes.is_empty())?;
         Some(Access::for_dtype(array.dtype).values(&array.bytes).cycle().take(len))
     }
 
-    /// Returns an item of an input, all of whose items have `len` numbers; `None` if it has fewer items.
+    /// Returns an item of an input, all of whose items have `len` numbers; `None` if it has fewer
+    /// items.
     pub(crate) fn item(&self, port: &str, at: usize, len: usize) -> Option<Vec<f64>> {
         let array = self.arrays.get(port)?;
         let bytes = len * array.dtype.size();
@@ -116,8 +119,8 @@ impl Case {
         })
     }
 
-    /// Returns why the arrays cannot be items of some inputs, each with its array. Arrays of the outputs are not looked at: only a
-    /// trial shows their shapes.
+    /// Returns why the arrays cannot be items of some inputs, each with its array. Arrays of the
+    /// outputs are not looked at: only a trial shows their shapes.
     pub(crate) fn misfits(&self, inputs: &[TensorSpec], outputs: &[&str]) -> Vec<CaseError> {
         let wrong = |(name, array): (&String, &Weights)| {
             let there = || list(inputs.iter().map(|spec| &*spec.name).chain(outputs.iter().copied()));
@@ -231,7 +234,8 @@ fn not_held(array: &Weights, spec: &TensorSpec) -> Option<CaseError> {
     Some(CaseError::Array { array: spec.name.clone(), why })
 }
 
-/// Returns how many items of a spec an array holds: its first dim, or 1 if it has the shape of one item.
+/// Returns how many items of a spec an array holds: its first dim, or 1 if it has the shape of one
+/// item.
 fn items_in(shape: &[usize], spec: &TensorSpec) -> Option<usize> {
     let item = item_of(shape, spec);
     let fits = |(length, dim): (&usize, &Dim)| match dim {

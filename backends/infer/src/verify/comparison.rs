@@ -1,6 +1,7 @@
 //! How far the numbers of an output are from the recorded ones.
 
-/// How far a number may be from the recorded one: `atol + rtol × |recorded|`, as in NumPy's `allclose`.
+/// How far a number may be from the recorded one: `atol + rtol × |recorded|`, as in NumPy's
+/// `allclose`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
     /// The absolute part.
@@ -14,7 +15,8 @@ impl Tolerance {
         self.atol + self.rtol * expected.abs()
     }
 
-    /// Returns 0 for a number within the tolerance, else its distance as a multiple of the allowed one.
+    /// Returns 0 for a number within the tolerance, else its distance as a multiple of the allowed
+    /// one.
     pub(crate) fn excess(self, expected: f64, got: f64) -> f64 {
         // Equality covers equal infinities, whose distance is NaN.
         if expected == got || (expected.is_nan() && got.is_nan()) {

@@ -37,13 +37,14 @@ impl fmt::Display for Tried {
 }
 
 impl Case {
-    /// Runs the case three times in one session, at most `max_batch` items per call, compares the outputs, and returns the number
-    /// of its items. The second time, the calls are made in the opposite order, except those of a model with a state: a runtime
-    /// may keep something from one call to the next that it should not.
+    /// Runs the case three times in one session, at most `max_batch` items per call, compares the
+    /// outputs, and returns the number of its items. The second time, the calls are made in the
+    /// opposite order, except those of a model with a state: a runtime may keep something from one
+    /// call to the next that it should not.
     ///
     /// # Errors
-    /// Every mismatch between the case and the model's signature; else [`BackendError::Verify`] for the first output that
-    /// differs, or the error of the call that failed.
+    /// Every mismatch between the case and the model's signature; else [`BackendError::Verify`] for
+    /// the first output that differs, or the error of the call that failed.
     pub fn check<P: Prepared>(
         &self,
         prepared: &P,
@@ -126,7 +127,8 @@ impl Case {
         let mut worst: Vec<Worst> = signature.outputs.iter().map(|_| Worst::default()).collect();
         for start in starts.iter().copied() {
             let n = batch.min(items - start);
-            // The values of items `start..start + n`; an array without an items dim has a single item.
+            // The values of items `start..start + n`; an array without an items dim has a single
+            // item.
             let part = |name: &str, len: usize| {
                 let array = &self.arrays[name];
                 let size = array.dtype.size();

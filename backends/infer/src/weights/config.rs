@@ -17,16 +17,19 @@ use std::path::Path;
 /// A file of weights, and the transforms applied when they are loaded.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct WeightConfig {
-    /// The file, relative to the graph's folder: `.safetensors`, `.npy`, `.npz`, or raw little-endian numbers.
+    /// The file, relative to the graph's folder: `.safetensors`, `.npy`, `.npz`, or raw
+    /// little-endian numbers.
     pub file: String,
-    /// The tensor in the file; not needed for a file with a single tensor. With an encoding of 4 bits, what the names of a layer's
-    /// tensors begin with: `layer` for `layer.qweight`, `layer.qzeros`, `layer.scales` and `layer.g_idx`.
+    /// The tensor in the file; not needed for a file with a single tensor. With an encoding of 4
+    /// bits, what the names of a layer's tensors begin with: `layer` for `layer.qweight`,
+    /// `layer.qzeros`, `layer.scales` and `layer.g_idx`.
     pub tensor: Option<String>,
-    /// How the numbers are stored, if the type of the tensor does not tell: `gptq`, `gptq_v2`, `awq`, `f8_e4m3` or `f8_e5m2`. They
-    /// are widened to `f32`. FP8 of SafeTensors needs none.
+    /// How the numbers are stored, if the type of the tensor does not tell: `gptq`, `gptq_v2`,
+    /// `awq`, `f8_e4m3` or `f8_e5m2`. They are widened to `f32`. FP8 of SafeTensors needs none.
     pub encoding: Option<Encoding>,
-    /// The tensor in the same file by which the numbers are multiplied: a single number, or one for each row. The result is `f32`.
-    /// None by default, and not for encodings of 4 bits, which have their own.
+    /// The tensor in the same file by which the numbers are multiplied: a single number, or one for
+    /// each row. The result is `f32`. None by default, and not for encodings of 4 bits, which have
+    /// their own.
     pub scale: Option<String>,
     /// The element type of raw numbers.
     pub dtype: Option<DType>,
@@ -164,9 +167,11 @@ impl WeightConfig {
     }
 }
 
-/// Returns what is wrong with a file that only looks like raw numbers: its format holds tensors, and is not read.
+/// Returns what is wrong with a file that only looks like raw numbers: its format holds tensors,
+/// and is not read.
 fn foreign_format(ending: &str, bytes: &[u8]) -> Option<String> {
-    /// Two bytes begin a pickle of protocol 2 or later; checkpoints of PyTorch are one, or a ZIP archive with one.
+    /// Two bytes begin a pickle of protocol 2 or later; checkpoints of PyTorch are one, or a ZIP
+    /// archive with one.
     const PICKLES: [&[u8]; 4] = [b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"];
     let is_torch = matches!(ending, "pt" | "pth" | "ckpt" | "pkl");
     let (what, way_out) = if bytes.starts_with(b"GGUF") || ending == "gguf" {

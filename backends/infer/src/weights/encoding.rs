@@ -15,14 +15,15 @@ use serde::Deserialize;
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum Encoding {
-    /// 4-bit integers as GPTQ stores them, with zero points minus one: `qweight` `i32[k/8, n]`, `qzeros` `i32[groups, n/8]`,
-    /// `scales` `[groups, n]`, and `g_idx` `i32[k]`, the group of each input. Without `g_idx`, a group is a run of inputs, and its
-    /// size is a power of two, or there is only one group. They become `f32[n, k]`.
+    /// 4-bit integers as GPTQ stores them, with zero points minus one: `qweight` `i32[k/8, n]`,
+    /// `qzeros` `i32[groups, n/8]`, `scales` `[groups, n]`, and `g_idx` `i32[k]`, the group of each
+    /// input. Without `g_idx`, a group is a run of inputs, and its size is a power of two, or there
+    /// is only one group. They become `f32[n, k]`.
     Gptq,
     /// As `gptq`, with zero points as they are.
     GptqV2,
-    /// 4-bit integers as AWQ stores them: `qweight` `i32[k, n/8]`, `qzeros` `i32[groups, n/8]` and `scales` `[groups, n]`. They
-    /// become `f32[n, k]`.
+    /// 4-bit integers as AWQ stores them: `qweight` `i32[k, n/8]`, `qzeros` `i32[groups, n/8]` and
+    /// `scales` `[groups, n]`. They become `f32[n, k]`.
     Awq,
     /// FP8 with 4 bits of exponent and without infinities, in a tensor of `u8`.
     #[strum(serialize = "f8_e4m3")]
@@ -69,7 +70,8 @@ impl Encoding {
 }
 
 impl Weights {
-    /// Multiplies by a scale for the whole tensor, or by one for each index of the first dim; the result is `f32`.
+    /// Multiplies by a scale for the whole tensor, or by one for each index of the first dim; the
+    /// result is `f32`.
     ///
     /// # Errors
     /// A message that continues "it …", about the scale.
@@ -95,7 +97,8 @@ impl Weights {
     }
 }
 
-/// The numbers of a tensor of scales. One that is infinite or NaN would make a whole row or group useless.
+/// The numbers of a tensor of scales. One that is infinite or NaN would make a whole row or group
+/// useless.
 pub(super) fn finite(scales: &Weights) -> Result<Vec<f32>, String> {
     let numbers = Access::for_dtype(scales.dtype).values(&scales.bytes).map(|scale| scale as f32);
     let finite = numbers.map(|scale| {
@@ -132,8 +135,9 @@ mod tests {
     use safetensors::Dtype;
     use serde_json::json;
 
-    /// The checksums of all 256 values, in order, as little-endian f32 with NaN as 0x7fc00000, and of a few of them, are those of
-    /// `numpy.arange(256, dtype="u1").view(T).astype("f4")`, where T is `float8_e4m3fn` and `float8_e5m2` of ml_dtypes 0.6.
+    /// The checksums of all 256 values, in order, as little-endian f32 with NaN as 0x7fc00000, and
+    /// of a few of them, are those of `numpy.arange(256, dtype="u1").view(T).astype("f4")`, where T
+    /// is `float8_e4m3fn` and `float8_e5m2` of ml_dtypes 0.6.
     #[test]
     fn every_code_of_fp8_has_its_value() {
         let folder = tempfile::tempdir().unwrap();
@@ -182,8 +186,9 @@ mod tests {
         }
     }
 
-    /// The checksums are those of `(v.astype("f4") * s).astype("<f4").tobytes()` in NumPy, with the codes 0 to 111 or the integers
-    /// -56 to 55 in 16 rows, and `s = numpy.arange(16, dtype="f4")[:, None] / f4(10) - f4(0.7)` or `f4(0.3)`.
+    /// The checksums are those of `(v.astype("f4") * s).astype("<f4").tobytes()` in NumPy, with the
+    /// codes 0 to 111 or the integers -56 to 55 in 16 rows, and `s = numpy.arange(16,
+    /// dtype="f4")[:, None] / f4(10) - f4(0.7)` or `f4(0.3)`.
     #[test]
     fn a_scale_multiplies_everything_or_each_row() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
-//! Matrices of 4-bit integers with a scale and a zero point for each output and each group of inputs, as GPTQ and AWQ store them.
+//! Matrices of 4-bit integers with a scale and a zero point for each output and each group of
+//! inputs, as GPTQ and AWQ store them.
 //!
-//! An integer `q` of a group with `scale` and `zero` stands for `scale × (q − zero)`. The matrix has a row for each output, whichever
-//! way round it is stored.
+//! An integer `q` of a group with `scale` and `zero` stands for `scale × (q − zero)`. The matrix
+//! has a row for each output, whichever way round it is stored.
 
 use super::encoding::{Encoding, finite, room, widened};
 use super::file::FileTensor;
@@ -15,8 +16,8 @@ const PER_WORD: usize = 8;
 /// How the integers of a layer are stored.
 pub(super) struct Int4Layout {
     name: &'static str,
-    /// Whether a word of `qweight` holds eight inputs of an output, and not eight outputs of an input. Words of `qzeros` always
-    /// hold eight outputs.
+    /// Whether a word of `qweight` holds eight inputs of an output, and not eight outputs of an
+    /// input. Words of `qzeros` always hold eight outputs.
     holds_inputs: bool,
     /// The place of each of eight outputs in a word, from the lowest bits.
     places: [u8; PER_WORD],
@@ -148,7 +149,8 @@ impl Int4Layout {
     /// The group of each input, if all have the same number of inputs in a row.
     fn runs(&self, inputs: usize, groups: usize) -> Result<Vec<u32>, String> {
         let size = inputs / groups;
-        // GPTQ lets the last group be smaller, and then the sizes do not tell the size of the others. They do for a power of two.
+        // GPTQ lets the last group be smaller, and then the sizes do not tell the size of the
+        // others. They do for a power of two.
         let is_clear = inputs.is_multiple_of(groups) && (!self.holds_inputs || groups == 1 || size.is_power_of_two());
         if !is_clear {
             let expected = if self.holds_inputs { "a power of two each" } else { "the same number each" };
@@ -206,8 +208,8 @@ mod tests {
         ]
     }
 
-    /// The checksums are those of the little-endian f32 of NumPy 2.4, from the same words and scales (`u4` and `f2`), with
-    /// `s = numpy.arange(0, 32, 4, dtype="u4")`:
+    /// The checksums are those of the little-endian f32 of NumPy 2.4, from the same words and
+    /// scales (`u4` and `f2`), with `s = numpy.arange(0, 32, 4, dtype="u4")`:
     ///
     /// ```text
     /// gptq: q = (qweight.reshape(4, 1, 16) >> s[None, :, None] & 15).reshape(32, 16)

@@ -12,7 +12,8 @@ const MAX_HEAD: usize = 12 + MAX_HEADER;
 /// What the arrays of any archive may take, unless the caller allows less.
 const ALWAYS_ALLOWED: u64 = 64 << 20;
 
-/// The most that larger arrays may take, as a multiple of their archive. Trained weights shrink to half at best.
+/// The most that larger arrays may take, as a multiple of their archive. Trained weights shrink to
+/// half at best.
 const MAX_RATIO: u64 = 100;
 
 /// A parsed header.
@@ -100,9 +101,9 @@ pub(crate) fn parse_npy(bytes: &[u8]) -> Result<Weights, String> {
 /// An error of an archive, or of the array of that name in it.
 pub(crate) type NpzError = (Option<String>, std::io::Error);
 
-/// Reads the arrays of an `.npz` for which `wanted` returns true, of at most `most` bytes in all, and at most the larger of 64 MiB
-/// and 100 times the archive. Each header is read first: its size is compared with the archive's and with the limit before the
-/// numbers are unpacked.
+/// Reads the arrays of an `.npz` for which `wanted` returns true, of at most `most` bytes in all,
+/// and at most the larger of 64 MiB and 100 times the archive. Each header is read first: its size
+/// is compared with the archive's and with the limit before the numbers are unpacked.
 ///
 /// # Errors
 /// The array's name, unless the archive itself is malformed, and a message.
@@ -141,7 +142,8 @@ pub(crate) fn read_npz(
         })?;
         head.check(file.size().saturating_sub(head.at as u64)).map_err(wrong)?;
         bytes.drain(..head.at);
-        // The archive's size may be wrong too: read at most one byte more than expected, so that an excess shows.
+        // The archive's size may be wrong too: read at most one byte more than expected, so that an
+        // excess shows.
         let rest = (head.takes + 1).saturating_sub(bytes.len() as u64);
         let more = usize::try_from(rest).unwrap_or(usize::MAX);
         bytes

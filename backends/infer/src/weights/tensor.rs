@@ -42,8 +42,8 @@ impl Weights {
     }
 }
 
-/// The quantization of 8-bit integers `q`: the value is `scale × (q − zero)`, with a scale and zero point per index of the first
-/// dim.
+/// The quantization of 8-bit integers `q`: the value is `scale × (q − zero)`, with a scale and zero
+/// point per index of the first dim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quantized {
     /// The scale of each row.

@@ -14,7 +14,8 @@ pub enum WeightTransform {
     Transpose(Vec<usize>),
     /// The same numbers in another shape.
     Reshape(Vec<usize>),
-    /// Converts the elements to another type. Integers are truncated towards zero; a value that does not fit is an error.
+    /// Converts the elements to another type. Integers are truncated towards zero; a value that
+    /// does not fit is an error.
     Cast(DType),
     /// A range of one dim.
     Slice(WeightSlice),

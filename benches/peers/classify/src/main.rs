@@ -1,6 +1,7 @@
-//! The frames of `graphs/classify` through GStreamer: `appsrc ! videoscale ! appsink`, whose callback normalises and calls the same
-//! library on the same model. `peers-classify [SECONDS]`, from the workspace's root; beside it run
-//! `cargo bench -p limen-benches --bench infer`, which has the loop by hand and limen.
+//! The frames of `graphs/classify` through GStreamer: `appsrc ! videoscale ! appsink`, whose
+//! callback normalises and calls the same library on the same model. `peers-classify [SECONDS]`,
+//! from the workspace's root; beside it run `cargo bench -p limen-benches --bench infer`, which has
+//! the loop by hand and limen.
 
 use gstreamer as gst;
 use gstreamer::prelude::*;

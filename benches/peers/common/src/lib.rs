@@ -1,5 +1,6 @@
-//! What every harness shares: clock, pinning, histogram, accounting of CPU and memory, `key=value` arguments, and the result
-//! as one line of JSON. A call of the scheduler or the clock that is refused ends the run: its figures would mean nothing.
+//! What every harness shares: clock, pinning, histogram, accounting of CPU and memory, `key=value`
+//! arguments, and the result as one line of JSON. A call of the scheduler or the clock that is
+//! refused ends the run: its figures would mean nothing.
 
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Source -> K pass-through tasks -> sink as one copper task graph, driven iteration by iteration on one thread as its own
-//! loop does. One configuration per process, one line of JSON.
+//! Source -> K pass-through tasks -> sink as one copper task graph, driven iteration by iteration
+//! on one thread as its own loop does. One configuration per process, one line of JSON.
 
 use peers_common::*;
 use cu29::bincode::{Decode, Encode};

@@ -1,5 +1,6 @@
-//! Source -> K pass-through stages -> sink over bare queues, a thread for each node, and over none at all: plain dynamic calls
-//! on one thread, which is the baseline. One configuration per process, one line of JSON.
+//! Source -> K pass-through stages -> sink over bare queues, a thread for each node, and over none
+//! at all: plain dynamic calls on one thread, which is the baseline. One configuration per process,
+//! one line of JSON.
 
 mod calls;
 mod link;

@@ -16,8 +16,8 @@ impl Tree {
     /// Parses a text; messages call it `file`.
     ///
     /// # Errors
-    /// One problem with its place: malformed YAML, too large, nested too deep, duplicate keys, dangling or
-    /// exploding aliases, or several documents.
+    /// One problem with its place: malformed YAML, too large, nested too deep, duplicate keys,
+    /// dangling or exploding aliases, or several documents.
     pub(crate) fn parse(text: &str, file: &str) -> Result<Tree, Problem> {
         let file: Arc<str> = file.into();
         let start = Place { file: file.clone(), line: 1, column: 1 };
@@ -70,7 +70,8 @@ impl Tree {
 /// The help for a file that is too large.
 const SPLIT: &str = "move parts to other files: `include: [part.yaml]`";
 
-/// Translates an error of the YAML library into a message and a way out, without its advice to Rust programmers.
+/// Translates an error of the YAML library into a message and a way out, without its advice to Rust
+/// programmers.
 fn translate(error: &serde_saphyr::Error) -> (String, &'static str) {
     use serde_saphyr::Error;
     let (message, help) = match error {

@@ -48,7 +48,8 @@ impl Serialize for YamlScalar<'_> {
                 // A secret is printed as its variable, so that it is looked up again.
                 (Some(written), _) => serializer.serialize_str(written),
                 (None, Some(value)) => YamlScalar(&value).serialize(serializer),
-                // Still ambiguous: printed as a variable with only a default, which stays ambiguous.
+                // Still ambiguous: printed as a variable with only a default, which stays
+                // ambiguous.
                 (None, None) => serializer.serialize_str(&format!("${{:-{}}}", word.characters())),
             },
             Value::Text(text) => serializer.serialize_str(&escaped(text)),

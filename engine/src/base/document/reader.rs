@@ -1,4 +1,5 @@
-//! A tree as a serde deserializer: typed values, every unknown key, and the place of every wrong value.
+//! A tree as a serde deserializer: typed values, every unknown key, and the place of every wrong
+//! value.
 
 use super::{Key, Tree, Value};
 use crate::base::error::{Place, Problem, expected_one_of, listed, not_one_of, suggest, suggest_one};
@@ -7,7 +8,8 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt;
 
-/// The reason that a tree cannot be read as a type. One word wide: every field of every config returns one.
+/// The reason that a tree cannot be read as a type. One word wide: every field of every config
+/// returns one.
 #[derive(Debug)]
 pub(super) struct ReadError(pub(super) Box<WrongValue>);
 
@@ -79,7 +81,8 @@ impl de::Error for ReadError {
             "a boolean" => "`true` or `false`",
             other => other,
         };
-        // The right unit cannot be guessed, so several are suggested. `all` are the units that differ in more than the case.
+        // The right unit cannot be guessed, so several are suggested. `all` are the units that
+        // differ in more than the case.
         let (units, all) = match expected.split(" such").next() {
             Some("a duration") => (&["ms", "us", "s"][..], &["ns", "us", "ms", "s", "min", "h", "d"][..]),
             Some("a rate") => (&["Hz"][..], &["Hz", "kHz", "MHz"][..]),
@@ -164,7 +167,8 @@ fn expected_in_words(expected: &dyn de::Expected) -> String {
     }
 }
 
-/// What was found over all passes: serde stops at the first wrong value, which is set aside before the next pass.
+/// What was found over all passes: serde stops at the first wrong value, which is set aside before
+/// the next pass.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     /// Unknown keys.

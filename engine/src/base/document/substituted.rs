@@ -56,7 +56,8 @@ impl Substituted {
     }
 
     pub(super) fn plain(&self) -> Value {
-        // A structure, a comment or malformed YAML counts as text: a substituted value cannot add structure to the file.
+        // A structure, a comment or malformed YAML counts as text: a substituted value cannot add
+        // structure to the file.
         match Tree::parse(&self.text, "").map(|tree| tree.value) {
             Ok(value @ (Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_)))
                 if !self.text.contains(['#', '}']) =>

@@ -1,4 +1,5 @@
-//! A model and its sessions, erased over their backend: the stage that calls them is compiled once, not for every backend.
+//! A model and its sessions, erased over their backend: the stage that calls them is compiled once,
+//! not for every backend.
 
 use crate::exec::infer::streams::{ResetRules, Streams};
 use crate::host::sync::Arc;
@@ -14,7 +15,8 @@ pub(crate) trait AnyPrepared: Send {
     fn signature(&self) -> &Signature;
     fn is_stateful(&self) -> bool;
     fn worker_host(&self) -> Option<WorkerHost>;
-    /// Creates a session for batches of up to `max`, with initial states for streams of so many sources.
+    /// Creates a session for batches of up to `max`, with initial states for streams of so many
+    /// sources.
     fn session(&self, max: usize, sources: usize, resets: ResetRules) -> Result<Box<dyn AnySession>, BackendError>;
 }
 
@@ -39,7 +41,8 @@ impl<P: Prepared> AnyPrepared for Arc<P> {
     }
 }
 
-/// A [`Session`] with the states of its streams; the methods that are not described are those of [`Session`].
+/// A [`Session`] with the states of its streams; the methods that are not described are those of
+/// [`Session`].
 pub(crate) trait AnySession {
     /// Moves the states of the messages' streams into a call.
     fn lend(&mut self, headers: &[Header]);
@@ -68,7 +71,8 @@ pub(crate) trait AnySession {
 
 struct StreamedSession<S: Session> {
     session: S,
-    /// One per message of a call if the model has state; otherwise those beyond the first are not used.
+    /// One per message of a call if the model has state; otherwise those beyond the first are not
+    /// used.
     lanes: Vec<S::Lane>,
     streams: Option<Streams<S::Lane>>,
     max: usize,

@@ -25,8 +25,8 @@ pub(super) struct BatchBuffer {
     varies: bool,
     /// Bytes of the largest item.
     pub(super) item_bytes: usize,
-    /// The buffer in which a batch is assembled; for an unconnected output, where its values go. In 8-byte words, so
-    /// that it is aligned for every dtype.
+    /// The buffer in which a batch is assembled; for an unconnected output, where its values go. In
+    /// 8-byte words, so that it is aligned for every dtype.
     pub(super) buffer: Vec<u64>,
 }
 
@@ -60,8 +60,8 @@ impl BatchBuffer {
     }
 }
 
-/// The inputs of a call with the first `n` messages held. Several messages are copied into one dense buffer; a single
-/// one is read in place.
+/// The inputs of a call with the first `n` messages held. Several messages are copied into one
+/// dense buffer; a single one is read in place.
 pub(super) fn batches<'a>(
     sides: &'a mut [BatchBuffer],
     held: &'a VecDeque<Held>,
@@ -87,7 +87,8 @@ pub(super) fn batches<'a>(
     sides.iter_mut().enumerate().map(batch).collect()
 }
 
-/// Has `write` fill one slot per port with the outputs of a call, and emits the rows of the messages that leave.
+/// Has `write` fill one slot per port with the outputs of a call, and emits the rows of the
+/// messages that leave.
 pub(super) fn emit_rows(
     emit: &mut Emit<Many<Tensor>>,
     outputs: &mut [BatchBuffer],

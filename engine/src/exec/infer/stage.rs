@@ -42,7 +42,8 @@ fn session_of(session: &mut Option<Box<dyn AnySession>>) -> Result<&mut dyn AnyS
     }
 }
 
-/// Creates a session for this thread. Also returns whether it wakes the worker when a call has finished.
+/// Creates a session for this thread. Also returns whether it wakes the worker when a call has
+/// finished.
 fn begin(make: &Make, max: usize, cx: &Cx) -> Result<(Box<dyn AnySession>, bool), BackendError> {
     let mut session = make.prepared.session(max, cx.source_count(), make.resets)?;
     // A program that drives the graph itself gets no threads; those of a device are its own.
@@ -96,7 +97,8 @@ pub(super) struct InferStage {
     within: u64,
     stride: usize,
     sizes: Hist,
-    /// How long messages wait between being taken and their call, if they do: for the rest of a batch, or for calls in flight.
+    /// How long messages wait between being taken and their call, if they do: for the rest of a
+    /// batch, or for calls in flight.
     batch_wait: Option<Hist>,
     /// What calls take on the device.
     device_time: Option<Hist>,
@@ -128,8 +130,8 @@ impl InferStage {
         common.note_joins(cx);
         let (session, wakes) = begin(&make, batch.max, cx)?;
         let (residence, is_stateful) = (make.residence, make.prepared.is_stateful());
-        // Calls of a stateful stream depend on each other, so only one may be in flight. A program that drives the
-        // graph itself, perhaps on its own clock, gets no threads.
+        // Calls of a stateful stream depend on each other, so only one may be in flight. A program
+        // that drives the graph itself, perhaps on its own clock, gets no threads.
         let one_by_one = is_stateful || cx.shared.is_turned_here();
         let max_in_flight = match residence {
             Some(residence) => residence.calls,
@@ -227,7 +229,8 @@ impl InferStage {
             None => call + call / n.max(1) as u64,
         };
         let late = self.late.most().map_or(0, |late| late + late / 4);
-        // Until this thread's wakeup latency is known, assume an eighth of the total time available.
+        // Until this thread's wakeup latency is known, assume an eighth of the total time
+        // available.
         let all = done.saturating_sub(header.origin.0);
         let late = if self.late.is_known() { late } else { late.max(all / 8) };
         Some(done.saturating_sub(call.max(more) + late))
@@ -289,7 +292,8 @@ impl InferStage {
         }
     }
 
-    /// Makes a call that keeps the model warm, if none was made for long enough. Returns when the next may be due.
+    /// Makes a call that keeps the model warm, if none was made for long enough. Returns when the
+    /// next may be due.
     fn keep_warm(&mut self, cx: &mut Cx) -> u64 {
         let Warmth { after, last, .. } = self.warmth;
         if after == 0 || !self.flights.is_empty() || !self.held.is_empty() {
@@ -352,8 +356,8 @@ impl InferStage {
         if freed || gathered { Turn::Worked } else { self.idle_until(wake, cx) }
     }
 
-    /// Until when the batch waits for further messages; `None` if its call is due. Measures how late a call begins that was
-    /// due at a known time.
+    /// Until when the batch waits for further messages; `None` if its call is due. Measures how
+    /// late a call begins that was due at a known time.
     fn waits_until(&mut self, ending: bool, cx: &mut Cx) -> Option<u64> {
         let oldest = self.held.front()?;
         if ending || self.held.len() == self.max || self.callable() < self.held.len() {
@@ -435,7 +439,8 @@ impl InferStage {
             session.figures(&mut self.figures);
             Ok(())
         });
-        // One after the other, because a second panic while the first one unwinds would end the process.
+        // One after the other, because a second panic while the first one unwinds would end the
+        // process.
         let states = guarded("drop", || {
             session.drop_states();
             Ok(())

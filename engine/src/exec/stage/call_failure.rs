@@ -5,8 +5,8 @@ use crate::port::error::NodeError;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A call's failure. One word wide, so that `Result<(), CallFailure>` is one word too: it is read right after a burst's
-/// worth of stores, and a wider one would defeat store-to-load forwarding.
+/// A call's failure. One word wide, so that `Result<(), CallFailure>` is one word too: it is read
+/// right after a burst's worth of stores, and a wider one would defeat store-to-load forwarding.
 #[derive(Debug)]
 pub(crate) struct CallFailure(pub(super) Box<FailureText>);
 
@@ -48,10 +48,12 @@ impl CallFailure {
     }
 }
 
-/// Runs code of a node or a backend and turns a panic into an error. All of their methods that the engine calls once a
-/// graph runs go through here, except single-message calls, for which that would cost too much: they go through
-/// [`Scheduler::turn`](crate::exec::scheduler::Scheduler::turn). `Clone` and `Drop` of a payload run wherever messages
-/// move and belong to no node: if they panic, the run ends with an engine bug.
+/// Runs code of a node or a backend and turns a panic into an error. All of their methods that the
+/// engine calls once a graph runs go through here, except single-message calls, for which that
+/// would cost too much: they go through
+/// [`Scheduler::turn`](crate::exec::scheduler::Scheduler::turn). `Clone` and `Drop` of a payload
+/// run wherever messages move and belong to no node: if they panic, the run ends with an engine
+/// bug.
 #[inline(always)]
 pub(crate) fn guarded<R>(name: &'static str, call: impl FnOnce() -> Result<R, NodeError>) -> Result<R, CallFailure> {
     match catch_unwind(AssertUnwindSafe(call)) {

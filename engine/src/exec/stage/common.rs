@@ -1,4 +1,5 @@
-//! State common to all stages: the node's life cycle, its counters, and how many messages a turn may take.
+//! State common to all stages: the node's life cycle, its counters, and how many messages a turn
+//! may take.
 
 use super::call_failure::{CallFailure, FailureText};
 use super::deadline_filter::{BySource, DeadlineFilter};
@@ -44,16 +45,17 @@ pub(crate) struct Links {
     pub(crate) behind: Vec<Arc<StageCounts>>,
 }
 
-/// The part of a stage that is independent of node and payload types. Whatever is tested per message or per turn is a
-/// number or a bool of its own here, derived once from the policy.
-// What a single message needs comes first, in two cache lines: at low rates a message costs what it fetches.
+/// The part of a stage that is independent of node and payload types. Whatever is tested per
+/// message or per turn is a number or a bool of its own here, derived once from the policy.
+// What a single message needs comes first, in two cache lines: at low rates a message costs what it
+// fetches.
 #[repr(C, align(64))]
 pub(crate) struct Common {
     pub(crate) counts: Arc<StageCounts>,
     pub(crate) node: usize,
     pub(crate) life: Life,
-    /// Whether messages need a closer look or a call each: `filter`, `singled` and `traced` in one test, made once a
-    /// turn.
+    /// Whether messages need a closer look or a call each: `filter`, `singled` and `traced` in one
+    /// test, made once a turn.
     pub(super) special: bool,
     /// A single-message call has begun and not returned.
     pub(super) calling: bool,
@@ -96,7 +98,8 @@ pub(crate) struct Common {
     pub(super) fresh: Vec<u16>,
     /// Which input's header represents a call.
     pub(crate) lead: Lead,
-    /// By source: the shortest deadline of the paths through this node, ns; for schedules that use it.
+    /// By source: the shortest deadline of the paths through this node, ns; for schedules that use
+    /// it.
     pub(crate) urgency: BySource<u64>,
     /// The turn count at which a schedule first found work here, and the time.
     pub(super) ready: (u64, u64),
@@ -192,8 +195,8 @@ impl Common {
         self.call_ns > SLOW_NS
     }
 
-    /// Checks inputs with an `expect_every` limit while there is nothing to do before `wake`. Returns when to check
-    /// again, and whether the node must be reset.
+    /// Checks inputs with an `expect_every` limit while there is nothing to do before `wake`.
+    /// Returns when to check again, and whether the node must be reset.
     #[inline]
     pub(crate) fn listen(&mut self, wake: u64, cx: &mut Cx) -> (u64, bool) {
         if self.live.is_empty() { (wake, false) } else { self.listen_closely(wake, cx) }
@@ -255,7 +258,8 @@ impl Common {
             BURST
         } else {
             cold_path();
-            // Only checked here: callers pass every call slower than `SLOW_NS`, and one that exceeds the watchdog raises the mean this far.
+            // Only checked here: callers pass every call slower than `SLOW_NS`, and one that
+            // exceeds the watchdog raises the mean this far.
             self.check_watchdog(ns);
             ((TURN_NS / self.call_ns) as usize).max(1)
         };
@@ -307,7 +311,8 @@ impl Common {
         }
     }
 
-    /// Whether the failed node will be rebuilt; reports a failure if it has failed too often. A node that ends is not rebuilt.
+    /// Whether the failed node will be rebuilt; reports a failure if it has failed too often. A
+    /// node that ends is not rebuilt.
     #[cold]
     pub(crate) fn schedule_restart(&mut self, cx: &mut Cx) -> bool {
         if self.life == Life::Ending {
@@ -362,7 +367,8 @@ impl Common {
         }
     }
 
-    /// The turn of a stage whose node is gone: input messages are lost and counted, so that no producer waits for room.
+    /// The turn of a stage whose node is gone: input messages are lost and counted, so that no
+    /// producer waits for room.
     pub(crate) fn drain(&mut self, intake: &mut impl Intake, reason: Reason) -> Turn {
         if intake.discard(reason) {
             Turn::Worked
@@ -381,8 +387,8 @@ impl Common {
             return readiness;
         }
         if intake.ready(1) == 0 {
-            // A join may have lost messages without a partner. Their producer has room again, and the next turn must
-            // tell it.
+            // A join may have lost messages without a partner. Their producer has room again, and
+            // the next turn must tell it.
             let has_turn = intake.has_freed() || intake.state() != EdgeState::Open;
             return if has_turn { Readiness::URGENT } else { Readiness::IDLE };
         }

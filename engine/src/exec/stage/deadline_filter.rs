@@ -1,8 +1,8 @@
 //! The deadline filter: selects the messages still worth a call.
 //!
-//! A message is judged when its call would start. One that would be too late for every sink downstream is lost
-//! (`expired`), and so is one that an injected fault drops (`gate`). A stage without deadlines, ages or faults has no
-//! filter.
+//! A message is judged when its call would start. One that would be too late for every sink
+//! downstream is lost (`expired`), and so is one that an injected fault drops (`gate`). A stage
+//! without deadlines, ages or faults has no filter.
 
 use super::{Common, StageCounts};
 use crate::base::policy::OnError;
@@ -19,7 +19,8 @@ use crate::message::origins::Origins;
 use crate::message::payload::Header;
 use crate::port::intake::{Intake, Lead, TakenBurst};
 
-/// A sparse table by source number. It takes memory for every number from the first to the last one set.
+/// A sparse table by source number. It takes memory for every number from the first to the last one
+/// set.
 #[derive(Clone, Debug)]
 pub(crate) struct BySource<T> {
     first: u16,
@@ -68,14 +69,16 @@ impl<T> BySource<T> {
 /// The deadlines and ages a node's messages must keep, known when the graph is planned.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
-    /// By source: how long after its origin a message may begin a call here, ns, and the policy for later ones.
+    /// By source: how long after its origin a message may begin a call here, ns, and the policy for
+    /// later ones.
     pub(crate) deadlines: BySource<(u64, OnMiss)>,
-    /// By source: the earliest deadline of a downstream sink, ns after a message's origin. A batch does not wait beyond
-    /// it.
+    /// By source: the earliest deadline of a downstream sink, ns after a message's origin. A batch
+    /// does not wait beyond it.
     pub(crate) soonest: BySource<u64>,
     /// By input: the greatest age at which a message may begin a call, ns.
     pub(crate) max_age: Vec<Option<u64>>,
-    /// For a sink, by source: the path's deadline, ns, the policy for a miss, and the path's index in the plan.
+    /// For a sink, by source: the path's deadline, ns, the policy for a miss, and the path's index
+    /// in the plan.
     pub(crate) paths: BySource<(u64, OnMiss, usize)>,
 }
 
@@ -155,7 +158,8 @@ impl Peak {
         self.step();
     }
 
-    /// Steps without a sample: the remembered maximum decays, so that one long duration does not count for ever.
+    /// Steps without a sample: the remembered maximum decays, so that one long duration does not
+    /// count for ever.
     pub(crate) fn decay(&mut self) {
         self.step();
     }
@@ -195,8 +199,8 @@ pub(crate) struct DeadlineFilter {
     judged: Arc<Vec<Judged>>,
     /// Whether the origins of its input messages are tracked.
     traced: bool,
-    /// Consecutive messages given up because of the estimated duration of a call, and whether a message is passed on to
-    /// measure it.
+    /// Consecutive messages given up because of the estimated duration of a call, and whether a
+    /// message is passed on to measure it.
     guessed: u32,
     is_probe: bool,
 }
@@ -220,8 +224,8 @@ pub(crate) struct Judged {
     pub(crate) missed: Counter,
 }
 
-/// Consecutive messages that may be given up on the strength of an estimate. The next one is called anyway, or a wrong
-/// estimate would never be corrected.
+/// Consecutive messages that may be given up on the strength of an estimate. The next one is called
+/// anyway, or a wrong estimate would never be corrected.
 const GUESSES: u32 = 8;
 
 /// Most bursts skipped in one turn: a faster producer must not keep its consumer from ever working.
@@ -265,8 +269,8 @@ impl DeadlineFilter {
         self.behind.iter().map(|counts| counts.remaining.get()).max().unwrap_or(0)
     }
 
-    /// Records how long messages waited for a call and how long it took, and updates the estimate for the upstream
-    /// nodes.
+    /// Records how long messages waited for a call and how long it took, and updates the estimate
+    /// for the upstream nodes.
     pub(crate) fn learn(&mut self, waited: Option<u64>, call: u64, counts: &StageCounts) {
         waited.into_iter().for_each(|waited| self.waits.add(waited));
         self.calls.add(call);
@@ -276,8 +280,8 @@ impl DeadlineFilter {
         counts.remaining.set(self.waits.p95() + self.calls.p95() + self.behind());
     }
 
-    /// When a message must leave this node to be in time at every sink; `u64::MAX` if nothing is due. With several
-    /// sources upstream, the earliest deadline counts.
+    /// When a message must leave this node to be in time at every sink; `u64::MAX` if nothing is
+    /// due. With several sources upstream, the earliest deadline counts.
     pub(crate) fn done_by(&self, header: &Header, origins: Option<&Origins>) -> u64 {
         let due = |source: u16, begun: u64| match self.rules.soonest.get(source) {
             Some(deadline) => begun.saturating_add(*deadline).min(header.deadline.0),
@@ -333,8 +337,8 @@ impl DeadlineFilter {
         DeadlineVerdict::Keep
     }
 
-    /// Visits source, origin and own deadline of each origin that is judged: all sources of the message that were not
-    /// judged before, or the one its header names.
+    /// Visits source, origin and own deadline of each origin that is judged: all sources of the
+    /// message that were not judged before, or the one its header names.
     fn each_origin<I: Intake>(&self, taken: &I::Taken, lead: Lead, fresh: u16, see: &mut dyn FnMut(u16, u64, u64)) {
         let header = I::header(taken, lead);
         if !self.traced {
@@ -450,7 +454,8 @@ fn skip_to_latest<I: Intake>(intake: &mut I, items: &mut Vec<I::Taken>, runs: &m
     }
 }
 
-/// Counts a sink's messages in this turn, of which `given` reached the node, and those that missed their deadline.
+/// Counts a sink's messages in this turn, of which `given` reached the node, and those that missed
+/// their deadline.
 pub(crate) fn count_misses(common: &mut Common, given: usize, cx: &mut Cx) {
     let Some(filter) = &mut common.filter else { return };
     if filter.dues.is_empty() {

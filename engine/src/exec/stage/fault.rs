@@ -1,4 +1,5 @@
-//! Injected faults: `fault:` injects failures into a node's calls, so that a graph's response can be rehearsed.
+//! Injected faults: `fault:` injects failures into a node's calls, so that a graph's response can
+//! be rehearsed.
 //!
 //! All random choices come from the node's seed, so a rehearsal is reproducible.
 

@@ -14,17 +14,19 @@ use crate::port::intake::{Intake, TakenBurst};
 use std::any::Any;
 use std::hint::cold_path;
 
-/// The calls of a node with inputs. Single messages are passed to the concrete node; everything else goes through a
-/// `dyn NodeCalls`, in code compiled once for each type of inputs and outputs: one indirect call for a burst of one run, and one
-/// for each message of the others.
+/// The calls of a node with inputs. Single messages are passed to the concrete node; everything
+/// else goes through a `dyn NodeCalls`, in code compiled once for each type of inputs and outputs:
+/// one indirect call for a burst of one run, and one for each message of the others.
 pub(super) trait NodeCalls<T, E>: NodeSlot {
-    /// Passes the node all inputs, until one fails. This is the per-message loop, with nothing in it but the node's call.
+    /// Passes the node all inputs, until one fails. This is the per-message loop, with nothing in
+    /// it but the node's call.
     fn give(&mut self, burst: &mut Burst<'_, T>, ends: &mut E) -> Result<(), NodeError>;
     /// Passes the node one item.
     fn give_one(&mut self, item: T, ends: &mut E) -> Result<(), NodeError>;
 }
 
-/// Source, origin (`begun`) and ledger of a single message whose call has ended; `weight` is 0 if it is not recorded.
+/// Source, origin (`begun`) and ledger of a single message whose call has ended; `weight` is 0 if
+/// it is not recorded.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SingleLedger {
     pub(super) source: u16,
@@ -35,7 +37,8 @@ pub(super) struct SingleLedger {
 
 /// Where a stage's messages go: the ports of a transform, or the paths that end at a sink.
 pub(super) trait Ends<I: Intake> {
-    /// If origins are tracked: records the item of the next call. `fresh` as in [`Intake::each_origin`].
+    /// If origins are tracked: records the item of the next call. `fresh` as in
+    /// [`Intake::each_origin`].
     fn trace(&mut self, item: &I::Taken, fresh: u16);
     /// Records a sampled message that counts for `weight`, before the node takes it.
     fn note(&mut self, item: &I::Taken, weight: u32, cx: &mut Cx);
@@ -64,7 +67,8 @@ pub(super) trait Ends<I: Intake> {
     ) -> Result<(), NodeError>;
 }
 
-/// Drops an item when there is no node: out of line, so that the usual case stays small enough to be inlined.
+/// Drops an item when there is no node: out of line, so that the usual case stays small enough to
+/// be inlined.
 #[cold]
 #[inline(never)]
 pub(super) fn drop_item<T>(item: T) -> Result<(), NodeError> {
@@ -137,10 +141,12 @@ impl Pass {
                     }
                     let end = cx.read();
                     let compute = end - self.from;
-                    // Every slow call is recorded, so each has weight 1, whatever the weight of its run.
+                    // Every slow call is recorded, so each has weight 1, whatever the weight of its
+                    // run.
                     cx.record(common.compute, compute, 1, 1);
                     common.check_budget(compute);
-                    // Later messages of the burst waited for this one; for them that counts as queueing time.
+                    // Later messages of the burst waited for this one; for them that counts as
+                    // queueing time.
                     ends.segment(self.accounted + (self.from - self.started), self.weight);
                     ends.publish(cx, end, compute)?;
                     self.from = end;
@@ -155,9 +161,10 @@ impl Pass {
         Ok(())
     }
 
-    /// Continues after a failed call, if failures are skipped. Returns how many calls failed, and the result of the
-    /// turn. `noted` is the number of messages noted that the node has not taken; later calls are noted one by one.
-    /// Iterator and position live outside the guarded calls, so a failed call leaves the rest in place.
+    /// Continues after a failed call, if failures are skipped. Returns how many calls failed, and
+    /// the result of the turn. `noted` is the number of messages noted that the node has not taken;
+    /// later calls are noted one by one. Iterator and position live outside the guarded calls, so a
+    /// failed call leaves the rest in place.
     #[cold]
     #[allow(clippy::too_many_arguments, reason = "two callers share this state")]
     fn go_on<I: Intake, E: Ends<I>>(
@@ -248,7 +255,8 @@ impl<I: Intake> Feed<I> {
         Feed { intake, burst }
     }
 
-    /// Takes the messages of `n` calls and passes them to the node. `Err` if the node is to be removed.
+    /// Takes the messages of `n` calls and passes them to the node. `Err` if the node is to be
+    /// removed.
     #[inline]
     pub(super) fn process<E: Ends<I>>(
         &mut self,
@@ -301,8 +309,8 @@ impl<I: Intake> Feed<I> {
         !common.special && self.intake.has_only()
     }
 
-    /// Processes a single message: the usual case of a graph that keeps up, and what its latency consists of. No other
-    /// worker waits for the room it frees.
+    /// Processes a single message: the usual case of a graph that keeps up, and what its latency
+    /// consists of. No other worker waits for the room it frees.
     #[inline(always)]
     pub(super) fn process_only<E: Ends<I>, C: NodeCalls<I::Taken, E>>(
         &mut self,
@@ -334,7 +342,8 @@ impl<I: Intake> Feed<I> {
         self.call_only::<E, C, true>(item, probed, common, cx, node, ends)
     }
 
-    /// Calls the node with a single message; `TIMED` if the message is recorded or the call is `probed`.
+    /// Calls the node with a single message; `TIMED` if the message is recorded or the call is
+    /// `probed`.
     #[inline(always)]
     fn call_only<E: Ends<I>, C: NodeCalls<I::Taken, E>, const TIMED: bool>(
         &mut self,
@@ -360,7 +369,8 @@ impl<I: Intake> Feed<I> {
             end = cx.read();
             compute = end - started;
             let run = self.intake.last_run(1);
-            // Recorded after the call, so that the node has its message earlier. A message whose call panics has no terms.
+            // Recorded after the call, so that the node has its message earlier. A message whose
+            // call panics has no terms.
             if run.is_recorded() {
                 ledger.weight = run.weight;
                 ledger.accounted = run.accounted + cx.record_wait_single(common, run.sent, run.weight, started);
@@ -382,7 +392,8 @@ impl<I: Intake> Feed<I> {
         ends.publish_single(ledger, cx, end, compute).map_err(|e| CallFailure::error("emit", &e))
     }
 
-    /// Handles a panic in a single-message call; `None` if it was not in one. [`crate::exec::scheduler`] catches it.
+    /// Handles a panic in a single-message call; `None` if it was not in one.
+    /// [`crate::exec::scheduler`] catches it.
     #[cold]
     pub(super) fn take_panic<E: Ends<I>>(
         &mut self,
@@ -417,8 +428,9 @@ impl<I: Intake> Feed<I> {
         Ok(())
     }
 
-    /// Passes the node the messages taken for this turn: in one call if they are a `whole` run, are cheap, and need no closer look; otherwise
-    /// one by one. A run that was taken whole is not in the list of runs.
+    /// Passes the node the messages taken for this turn: in one call if they are a `whole` run, are
+    /// cheap, and need no closer look; otherwise one by one. A run that was taken whole is not in
+    /// the list of runs.
     #[inline(always)]
     fn process_burst<E: Ends<I>>(
         &mut self,
@@ -451,7 +463,8 @@ impl<I: Intake> Feed<I> {
             items.iter().for_each(|item| ends.note(item, run.weight, cx));
         }
         let (mut failed, mut result) = (0, Ok(()));
-        // A block, so that the burst is dropped in place: moving it into `drop` would copy it right after the stores that made it.
+        // A block, so that the burst is dropped in place: moving it into `drop` would copy it right
+        // after the stores that made it.
         let unfinished = {
             let mut empty = Vec::new();
             let mut burst = Burst::new(items, &mut empty);
@@ -518,7 +531,8 @@ impl<I: Intake> Feed<I> {
         common.blocked_since = 0;
     }
 
-    /// Handles the end of a stream: a join whose partner has ended loses further messages of its other inputs.
+    /// Handles the end of a stream: a join whose partner has ended loses further messages of its
+    /// other inputs.
     pub(super) fn ended(&mut self, life: Life) -> Life {
         let reason = if life == Life::Ending { Reason::Stopped } else { Reason::Unmatched };
         self.intake.discard(reason);

@@ -24,7 +24,8 @@ struct OriginNote {
     n: u32,
 }
 
-/// The paths that end at a sink: their histograms, and the messages of the turn that are yet to be recorded.
+/// The paths that end at a sink: their histograms, and the messages of the turn that are yet to be
+/// recorded.
 pub(super) struct PathEnds {
     /// By source: the end-to-end histogram, and the age histogram of reused messages.
     paths: Vec<Option<Hist>>,
@@ -102,8 +103,8 @@ impl<I: Intake> Ends<I> for PathEnds {
 }
 
 impl PathEnds {
-    /// `sources` holds the numbers of the sources whose messages arrive here, and whether they may be used more than
-    /// once.
+    /// `sources` holds the numbers of the sources whose messages arrive here, and whether they may
+    /// be used more than once.
     pub(super) fn new(common: &Common, sources: &[(u16, bool)], cx: &mut Cx) -> Self {
         let n = sources.iter().map(|(source, _)| usize::from(*source) + 1).max().unwrap_or(0);
         let (mut paths, mut ages) = (vec![None; n], vec![None; n]);

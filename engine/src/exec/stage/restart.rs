@@ -1,7 +1,7 @@
 //! Restarts: a failed node is rebuilt, with exponential backoff and a limit.
 //!
-//! The node is built on its worker's own thread, because a node need not be `Send`. Nodes on the same core wait
-//! meanwhile, and its inputs follow their edges' policies.
+//! The node is built on its worker's own thread, because a node need not be `Send`. Nodes on the
+//! same core wait meanwhile, and its inputs follow their edges' policies.
 
 use crate::base::document::Tree;
 use crate::base::error::Problems;
@@ -40,7 +40,8 @@ impl Restart {
         self.failed.len()
     }
 
-    /// Marks the node as there again; returns since when it was missing, through all attempts to build it.
+    /// Marks the node as there again; returns since when it was missing, through all attempts to
+    /// build it.
     pub(crate) fn take_missing_since(&mut self) -> Option<u64> {
         self.missing_since.take()
     }

@@ -28,7 +28,8 @@ pub(crate) struct SinkStage<N: Sink> {
     rest: SinkParts<<N::In as SealedInputs>::Intake>,
 }
 
-/// All of a sink's stage but its node. Turns in the general case are made here, compiled once for each type of inputs.
+/// All of a sink's stage but its node. Turns in the general case are made here, compiled once for
+/// each type of inputs.
 struct SinkParts<I: Intake> {
     common: Common,
     feed: Feed<I>,
@@ -136,7 +137,8 @@ impl<I: Intake> SinkParts<I> {
         SinkParts { common, feed: Feed::new(Intake::build(intake)), ends, dirty: false, flush_due: 0, waits }
     }
 
-    /// Calls `progress` if it is due. Returns the turn's outcome if no message is to be taken in it.
+    /// Calls `progress` if it is due. Returns the turn's outcome if no message is to be taken in
+    /// it.
     fn progress(&mut self, node: &mut dyn SinkCalls<I::Taken>, cx: &mut Cx) -> Option<Turn> {
         let waits = self.waits.as_mut()?;
         if cx.mark() >= waits.due || waits.descriptors.is_woken() {
@@ -150,7 +152,8 @@ impl<I: Intake> SinkParts<I> {
                 Err(failure) => {
                     let is_finishing = waits.is_finishing;
                     self.fail(node, cx, failure);
-                    // A node that continues takes messages, and `progress` is not called again immediately.
+                    // A node that continues takes messages, and `progress` is not called again
+                    // immediately.
                     if let Some(waits) = &mut self.waits {
                         (waits.due, waits.is_full) = (u64::MAX, false);
                     }
@@ -201,8 +204,9 @@ impl<I: Intake> SinkParts<I> {
         }
     }
 
-    /// Has the node write what it buffers, if that is due though another message may be waiting. The last clock reading is recent enough:
-    /// only slow calls, which are timed, make messages rare.
+    /// Has the node write what it buffers, if that is due though another message may be waiting.
+    /// The last clock reading is recent enough: only slow calls, which are timed, make messages
+    /// rare.
     #[inline(always)]
     fn flush_if_due(&mut self, node: &mut dyn SinkCalls<I::Taken>, cx: &mut Cx) {
         if cx.latest() >= self.flush_due {
@@ -245,7 +249,8 @@ impl<I: Intake> SinkParts<I> {
             if failed {
                 node.feeder_failed();
             }
-            // For a sink that got nothing the run did not begin: it is dropped without `finish`, so what it would replace stays.
+            // For a sink that got nothing the run did not begin: it is dropped without `finish`, so
+            // what it would replace stays.
             if self.common.counts.taken.get() == 0 && (failed || cx.shared.has_failed()) {
                 self.common.life = self.feed.ended(Life::Open);
                 return Turn::Worked;

@@ -27,7 +27,8 @@ pub(crate) struct SourceStage<N: Source> {
 
 /// The calls of a source.
 trait SourceCalls<O: Outputs>: NodeSlot {
-    /// Has the source make calls as long as its next sequence number is below `until`. It may make fewer.
+    /// Has the source make calls as long as its next sequence number is below `until`. It may make
+    /// fewer.
     fn give(&mut self, emit: &mut Emit<O>, until: u64) -> Result<Next, NodeError>;
     /// Calls it once.
     fn give_one(&mut self, emit: &mut Emit<O>) -> Result<Next, NodeError>;
@@ -125,8 +126,8 @@ impl<O: Outputs> SourceParts<O> {
         Turn::Worked
     }
 
-    /// Has the source make calls as long as its next sequence number is below `until`. Returns what it wants next, how many calls failed, and
-    /// the failure that ends it.
+    /// Has the source make calls as long as its next sequence number is below `until`. Returns what
+    /// it wants next, how many calls failed, and the failure that ends it.
     #[inline]
     fn call(&mut self, node: &mut dyn SourceCalls<O>, until: u64, cx: &mut Cx) -> (Next, u64, Result<(), CallFailure>) {
         let mut failed = 0;
@@ -161,8 +162,8 @@ impl<O: Outputs> SourceParts<O> {
         }
     }
 
-    /// Records the calls of a turn that began at `started`. Returns when they ended (`started`, if the turn is not timed),
-    /// and the weight of their messages.
+    /// Records the calls of a turn that began at `started`. Returns when they ended (`started`, if
+    /// the turn is not timed), and the weight of their messages.
     #[inline(always)]
     fn record(&mut self, started: u64, done: u64, failed: u64, cx: &mut Cx) -> (u64, u32) {
         // A turn that began no message is idle time, not a burst to be sampled.
@@ -210,8 +211,8 @@ impl<O: Outputs> SourceParts<O> {
         }
     }
 
-    /// Whether the source is paced, and its next message needs no closer look: its consumers, all on this worker, have taken every earlier
-    /// message.
+    /// Whether the source is paced, and its next message needs no closer look: its consumers, all
+    /// on this worker, have taken every earlier message.
     #[inline]
     fn sends_single(&mut self, cx: &Cx) -> bool {
         self.due != 0
@@ -222,7 +223,8 @@ impl<O: Outputs> SourceParts<O> {
             && self.emit.ports.is_clear()
     }
 
-    /// As [`SourceParts::turn`], for one call of a source that [`SourceParts::sends_single`]: the usual case at low rates.
+    /// As [`SourceParts::turn`], for one call of a source that [`SourceParts::sends_single`]: the
+    /// usual case at low rates.
     #[inline(never)]
     fn turn_single<N: Source<Out = O>>(&mut self, node: &mut StageSlot<N>, cx: &mut Cx) -> Turn {
         self.common.counts.turns.add(1);
@@ -282,7 +284,8 @@ impl<O: Outputs> SourceParts<O> {
         if is_skipped { Turn::Worked } else { self.fail(node, cx) }
     }
 
-    /// The outcome of a turn whose last call returned `next`; `has_moved` if any call emitted or failed.
+    /// The outcome of a turn whose last call returned `next`; `has_moved` if any call emitted or
+    /// failed.
     #[inline(always)]
     fn turn_after(&mut self, node: &mut dyn SourceCalls<O>, next: Next, has_moved: bool, now: u64) -> Turn {
         match next {
@@ -429,7 +432,8 @@ impl<N: Source> Stage for SourceStage<N> {
         let SourceStage { slot, rest } = self;
         let was_calling = std::mem::take(&mut rest.common.calling);
         if was_calling {
-            // The next call is guarded by itself: a source that panics again and again would end each pass before the other stages' turns.
+            // The next call is guarded by itself: a source that panics again and again would end
+            // each pass before the other stages' turns.
             rest.due = 0;
             rest.fail_single(slot, CallFailure::panic("next", panic), cx);
         }

@@ -27,8 +27,8 @@ pub(crate) struct TransformStage<N: Transform> {
     rest: TransformParts<<N::In as SealedInputs>::Intake, N::Out>,
 }
 
-/// All of a transform's stage but its node. Turns in the general case are made here, compiled once for each type of inputs
-/// and outputs.
+/// All of a transform's stage but its node. Turns in the general case are made here, compiled once
+/// for each type of inputs and outputs.
 #[repr(C)]
 struct TransformParts<I: Intake, O: Outputs> {
     feed: Feed<I>,
@@ -171,8 +171,9 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
         TransformParts { common, feed: Feed::new(I::build(intake)), ends }
     }
 
-    /// Makes a call without a message and publishes its output, which derives from messages of earlier calls, whose terms
-    /// are no longer known: its ledger begins here, its latency at its origin. True if it succeeded.
+    /// Makes a call without a message and publishes its output, which derives from messages of
+    /// earlier calls, whose terms are no longer known: its ledger begins here, its latency at its
+    /// origin. True if it succeeded.
     fn call_extra(&mut self, node: &mut dyn TransformCalls<I::Taken, O>, call: ExtraCall, cx: &mut Cx) -> bool {
         let emit = &mut self.ends.emit;
         if let Some(trace) = &emit.trace {
@@ -198,7 +199,8 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
         outcome.map_err(|failure| self.fail(node, cx, failure)).is_ok()
     }
 
-    /// Handles a failure of the node: by its policy the stage goes on, rebuilds the node, or loses what arrives.
+    /// Handles a failure of the node: by its policy the stage goes on, rebuilds the node, or loses
+    /// what arrives.
     #[cold]
     #[inline(never)]
     fn fail(&mut self, node: &mut dyn NodeSlot, cx: &mut Cx, failure: CallFailure) {
@@ -292,8 +294,8 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
         let limit = self.common.limit(self.feed.intake.is_perishable());
         let available = self.feed.intake.ready(limit);
         if available == 0 {
-            // A join may have taken or lost messages without a partner: producers waiting for that room need another
-            // turn.
+            // A join may have taken or lost messages without a partner: producers waiting for that
+            // room need another turn.
             let freed = self.feed.intake.ring();
             return match self.feed.intake.state() {
                 EdgeState::Open if freed => Turn::Worked,
@@ -366,8 +368,9 @@ impl<N: Transform> TransformStage<N> {
         TransformStage { slot, rest: TransformParts::new(parts, cx) }
     }
 
-    /// Out of line, so that the way of a single message stays short; for each node, so that it is optimized as the node is: what depends
-    /// only on the types of inputs and outputs comes from the first crate with such a node.
+    /// Out of line, so that the way of a single message stays short; for each node, so that it is
+    /// optimized as the node is: what depends only on the types of inputs and outputs comes from
+    /// the first crate with such a node.
     #[inline(never)]
     fn turn_burst(&mut self, cx: &mut Cx) -> Turn {
         self.rest.turn(&mut self.slot, cx)

@@ -1,4 +1,5 @@
-//! What a worker does when nothing moves: it folds its log, and spins or sleeps as its [`Wait`] says.
+//! What a worker does when nothing moves: it folds its log, and spins or sleeps as its [`Wait`]
+//! says.
 
 use super::Cx;
 use crate::base::policy::Wait;
@@ -18,12 +19,14 @@ pub(crate) struct Idler {
     /// Passes since the last housekeeping, and the number from one to the next.
     passes: u32,
     housekeep_every: u32,
-    /// The end of the first pass since the last housekeeping or idling in which something moved; 0 before it.
+    /// The end of the first pass since the last housekeeping or idling in which something moved; 0
+    /// before it.
     busy_since: u64,
     /// Rounds of housekeeping since the log was folded.
     folds: u32,
     device: DeviceIdler,
-    /// The timer for which the last sleep ended ahead of time: the worker does not sleep again before.
+    /// The timer for which the last sleep ended ahead of time: the worker does not sleep again
+    /// before.
     awaited: u64,
     /// Whether caches may have got cold since what a message needs was last fetched.
     is_cold: bool,
@@ -33,7 +36,8 @@ pub(crate) struct Idler {
 const COLD_NS: u64 = 50_000;
 /// Passes between two checks whether the log is worth folding.
 const FOLD_EVERY: u32 = 64;
-/// A busy worker polls its descriptors at most this often, ns: the system call costs as much as a few messages.
+/// A busy worker polls its descriptors at most this often, ns: the system call costs as much as a
+/// few messages.
 const ASK_BUSY_NS: u64 = 50_000;
 /// A spinning worker polls its descriptors at most this often, ns.
 const ASK_IDLE_NS: u64 = 5_000;
@@ -55,7 +59,8 @@ impl Idler {
         }
     }
 
-    /// Waits as appropriate after a turn, or after a pass over all stages. False when the worker should end.
+    /// Waits as appropriate after a turn, or after a pass over all stages. False when the worker
+    /// should end.
     #[inline]
     pub(crate) fn after(&mut self, cx: &mut Cx, turn: Turn, await_device: &mut AwaitDevice<'_>) -> bool {
         if turn == Turn::Worked {
@@ -69,8 +74,8 @@ impl Idler {
             if self.busy_since == 0 {
                 self.busy_since = cx.latest();
             }
-            // A log that is folded when it is full is folded while messages wait. After a millisecond of calls, what happened to the thread
-            // says less and less of each of them.
+            // A log that is folded when it is full is folded while messages wait. After a
+            // millisecond of calls, what happened to the thread says less and less of each of them.
             let is_due = cx.latest().saturating_sub(self.busy_since) > ASK_EVERY || cx.meter.is_filling();
             if self.passes >= self.housekeep_every || is_due {
                 self.housekeep(cx, is_due);
@@ -127,7 +132,8 @@ impl Idler {
             if waits_for_descriptors {
                 cx.ask(if is_near { ASK_BUSY_NS } else { ASK_IDLE_NS });
             }
-            // A timer is due, or will be soon, or a ring is settling: check again immediately, but let other threads on this core run.
+            // A timer is due, or will be soon, or a ring is settling: check again immediately, but
+            // let other threads on this core run.
             std::hint::spin_loop();
             if self.patience.is_helper() {
                 std::thread::yield_now();

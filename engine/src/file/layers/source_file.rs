@@ -50,8 +50,8 @@ impl SourceFile {
 }
 
 impl Layers {
-    /// Reads the graph file at `path`, the files that it includes, and the overlays, each once. Only folders that the graph may read are
-    /// searched for included files.
+    /// Reads the graph file at `path`, the files that it includes, and the overlays, each once.
+    /// Only folders that the graph may read are searched for included files.
     ///
     /// # Errors
     /// Every file that cannot be read, or is not a graph.

@@ -1,8 +1,9 @@
 //! Expands `subgraphs:`.
 //!
-//! A node with `subgraph: eye` is replaced by the nodes of `eye`, each named `node.inner`. Its `config` sets the parameters, its
-//! inputs connect to the inner nodes that read `inputs/NAME`, and other nodes connect to its `outputs` as to any node's. Its `nodes`
-//! are merged over the inner ones, so that instances can differ.
+//! A node with `subgraph: eye` is replaced by the nodes of `eye`, each named `node.inner`. Its
+//! `config` sets the parameters, its inputs connect to the inner nodes that read `inputs/NAME`, and
+//! other nodes connect to its `outputs` as to any node's. Its `nodes` are merged over the inner
+//! ones, so that instances can differ.
 
 use super::variable::Variables;
 use super::{check_keys, merge};

@@ -1,7 +1,8 @@
-//! Substitutes `${NAME}` and `${NAME:-default}` in values: environment variables, and parameters of subgraphs.
+//! Substitutes `${NAME}` and `${NAME:-default}` in values: environment variables, and parameters of
+//! subgraphs.
 //!
-//! Substituted text is never parsed as YAML structure. A value that consists of one parameter takes over the parameter's value, of
-//! any type.
+//! Substituted text is never parsed as YAML structure. A value that consists of one parameter takes
+//! over the parameter's value, of any type.
 
 use super::{Budget, Layers};
 use crate::base::document::{Substituted, Tree, Value};

@@ -23,7 +23,8 @@ impl SpecReader<'_> {
             self.problem("E0105", &tree.place, message, "write `nodes: { camera: { kind: .. } }`");
             return Vec::new();
         };
-        // YAML refuses duplicate keys, but an expanded subgraph may produce the name of another node.
+        // YAML refuses duplicate keys, but an expanded subgraph may produce the name of another
+        // node.
         let mut seen: HashMap<&str, &Place> = HashMap::new();
         self.misnamed.extend(entries.iter().map(|(key, _)| &key.name).filter(|name| !is_name(name)).cloned());
         let mut nodes = Vec::new();

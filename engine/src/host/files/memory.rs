@@ -13,7 +13,8 @@ const PREFIX: &str = "mem:";
 /// The most names shown in an error.
 const MAX_SHOWN: usize = 8;
 
-/// Returns the name of a file in memory, if a path of a graph names one: `model.onnx` for `mem:model.onnx`.
+/// Returns the name of a file in memory, if a path of a graph names one: `model.onnx` for
+/// `mem:model.onnx`.
 pub fn memory_name(path: &str) -> Option<&str> {
     path.strip_prefix(PREFIX)
 }
@@ -26,8 +27,9 @@ pub(crate) fn refuse_memory(path: &str) -> Result<(), String> {
     }
 }
 
-/// Files in memory that a graph may read, by name. A graph names them `mem:NAME`, wherever a node opens one input file; nothing else
-/// reads or writes them, and no such path ever leads to a file on disk. Clones share the contents.
+/// Files in memory that a graph may read, by name. A graph names them `mem:NAME`, wherever a node
+/// opens one input file; nothing else reads or writes them, and no such path ever leads to a file
+/// on disk. Clones share the contents.
 ///
 /// ```
 /// let mut files = limen::files::MemoryFiles::default();
@@ -42,7 +44,8 @@ pub struct MemoryFiles {
 }
 
 impl MemoryFiles {
-    /// Adds a file; it replaces an earlier one of the same name. A node that tells formats apart by the ending of a name does so here too.
+    /// Adds a file; it replaces an earlier one of the same name. A node that tells formats apart by
+    /// the ending of a name does so here too.
     pub fn add(&mut self, name: impl Into<String>, bytes: impl Into<Cow<'static, [u8]>>) {
         Arc::make_mut(&mut self.files).insert(name.into(), MemoryBytes(Arc::new(bytes.into())));
     }
@@ -77,7 +80,8 @@ impl MemoryFiles {
         self.files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_ref()))
     }
 
-    /// Opens the file of a relative path beside another of these files: `mem:voice/b` for `b` or `./b`, beside `mem:voice/a`.
+    /// Opens the file of a relative path beside another of these files: `mem:voice/b` for `b` or
+    /// `./b`, beside `mem:voice/a`.
     ///
     /// # Errors
     /// If there is none.

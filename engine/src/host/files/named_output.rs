@@ -1,7 +1,9 @@
-//! Files that the command line or a program names for its output: a regular file is replaced once the new one is whole, a pipe or a
-//! character device is written into, and anything else is refused.
+//! Files that the command line or a program names for its output: a regular file is replaced once
+//! the new one is whole, a pipe or a character device is written into, and anything else is
+//! refused.
 //!
-//! Nothing but a regular file is ever replaced by a rename: `/dev/null` stays a device, `/dev/stdout` a link.
+//! Nothing but a regular file is ever replaced by a rename: `/dev/null` stays a device,
+//! `/dev/stdout` a link.
 
 use super::output::FOLDER;
 use super::{FileError, PartialFile, Target, check_creatable, check_writable, real_path};
@@ -68,10 +70,12 @@ fn is_descriptor(path: &Path) -> bool {
     false
 }
 
-/// Checks that output can be written to a path, and creates and opens nothing. Folders of the path may be missing.
+/// Checks that output can be written to a path, and creates and opens nothing. Folders of the path
+/// may be missing.
 ///
 /// # Errors
-/// What is there, if it is a folder, a socket or a block device; the system's error if nothing may be written there.
+/// What is there, if it is a folder, a socket or a block device; the system's error if nothing may
+/// be written there.
 pub fn check_output(path: &Path) -> Result<(), FileError> {
     match kind(path)? {
         PathKind::File => check_creatable(path),
@@ -79,8 +83,8 @@ pub fn check_output(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Opens a pipe or a device that output goes to later, so that its reader stays until then; returns `None` for a file. A pipe is not waited
-/// for.
+/// Opens a pipe or a device that output goes to later, so that its reader stays until then; returns
+/// `None` for a file. A pipe is not waited for.
 ///
 /// # Errors
 /// As [`check_output`]; also for a pipe that nobody reads.
@@ -116,7 +120,8 @@ impl NamedOutput {
         }
     }
 
-    /// Splits it into the file and, unless it is a pipe or a device, the part that is to be finished or discarded.
+    /// Splits it into the file and, unless it is a pipe or a device, the part that is to be
+    /// finished or discarded.
     pub fn into_parts(self) -> (File, Option<PartialFile>) {
         (self.file, self.part)
     }

@@ -1,4 +1,5 @@
-//! Writing files: a target in a folder that is held open, and a partial file that gets its name when complete.
+//! Writing files: a target in a folder that is held open, and a partial file that gets its name
+//! when complete.
 
 use super::partial::{MAX_REPEATED, PartialFiles, is_left, kept_name, shortened};
 use super::{Content, FileError, FilesRead, Id, InputFile, PLAIN, id, open_real, real_path, regular, what};
@@ -45,7 +46,8 @@ pub fn names_folder(path: &str) -> bool {
     path.is_empty() || ["/", "/.", "/.."].iter().any(|end| path.ends_with(end)) || [".", ".."].contains(&path)
 }
 
-/// A place for a file in a folder that is held open: the file goes there even if names above it change.
+/// A place for a file in a folder that is held open: the file goes there even if names above it
+/// change.
 #[derive(Debug)]
 pub struct Target {
     folder: OwnedFd,
@@ -56,8 +58,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Prepares a file in an existing folder named by the command line or a program. A link of that name in it is not
-    /// followed.
+    /// Prepares a file in an existing folder named by the command line or a program. A link of that
+    /// name in it is not followed.
     ///
     /// # Errors
     /// The system's error.
@@ -78,7 +80,8 @@ impl Target {
         Target { folder, name: name.into(), path, read: FilesRead::default(), partial: PartialFiles::default() }
     }
 
-    /// Prepares a file in a folder whose path has no links. Creates the folder, but no folder above it.
+    /// Prepares a file in a folder whose path has no links. Creates the folder, but no folder above
+    /// it.
     pub(super) fn make(folder: &Path, name: &OsStr, path: PathBuf) -> io::Result<Self> {
         let opened = match (open_real(folder, FOLDER), folder.parent(), folder.file_name()) {
             (Err(Errno::ENOENT), Some(above), Some(last)) => {
@@ -127,7 +130,8 @@ impl Target {
         }
     }
 
-    /// Opens the file for appending; creates it if missing. [`PartialFile::discard`] removes the file only if it was created here.
+    /// Opens the file for appending; creates it if missing. [`PartialFile::discard`] removes the
+    /// file only if it was created here.
     ///
     /// # Errors
     /// The system's error; also if it is not a regular file, or the graph reads it.
@@ -148,7 +152,8 @@ impl Target {
         Ok((file, PartialFile::begin(self, PartPlace::Existing, Vec::new())))
     }
 
-    /// Begins a file that must not exist, and has its name at once. [`PartialFile::discard`] removes the file.
+    /// Begins a file that must not exist, and has its name at once. [`PartialFile::discard`]
+    /// removes the file.
     ///
     /// # Errors
     /// The system's error.
@@ -178,8 +183,9 @@ impl Target {
         Ok(InputFile { content: Content::Disk(file, stat), path: self.path.clone(), real: real_path(&self.path) })
     }
 
-    /// Begins a file that gets its name when it is complete. Until then it lies beside its target as `.NAME.PID.part` (a long name is
-    /// shortened) and is locked (`flock`), which distinguishes it from leftovers of dead processes.
+    /// Begins a file that gets its name when it is complete. Until then it lies beside its target
+    /// as `.NAME.PID.part` (a long name is shortened) and is locked (`flock`), which distinguishes
+    /// it from leftovers of dead processes.
     ///
     /// # Errors
     /// The system's error.
@@ -187,7 +193,8 @@ impl Target {
         if self.read.find(&self.path).is_some() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "the graph reads the same file"));
         }
-        // The partial file's name is short enough in any case, so check now what would fail at the end.
+        // The partial file's name is short enough in any case, so check now what would fail at the
+        // end.
         if fstatat(&self.folder, self.name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) == Err(Errno::ENAMETOOLONG) {
             return Err(Errno::ENAMETOOLONG.into());
         }
@@ -198,8 +205,8 @@ impl Target {
             name.push(if number == 1 { format!(".{process}.part") } else { format!(".{process}-{number}.part") });
             match self.create(&name, OFlag::O_EXCL) {
                 Ok(file) => {
-                    // A search for leftovers may hold the lock for a moment. Without locks in the file system, leftovers are not
-                    // recognised, and nothing else is lost.
+                    // A search for leftovers may hold the lock for a moment. Without locks in the
+                    // file system, leftovers are not recognised, and nothing else is lost.
                     let _ = file.lock();
                     let left = self.left(&name);
                     return Ok((file, PartialFile::begin(self, PartPlace::Beside(name), left)));
@@ -225,7 +232,8 @@ impl Target {
 /// Flags for opening folders as a base of paths.
 pub(super) const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 
-/// The files of this process that were begun and are not complete, and whether they lie under a temporary name.
+/// The files of this process that were begun and are not complete, and whether they lie under a
+/// temporary name.
 static UNFINISHED: Mutex<BTreeMap<PathBuf, bool>> = Mutex::new(BTreeMap::new());
 
 fn all_unfinished() -> MutexGuard<'static, BTreeMap<PathBuf, bool>> {
@@ -237,8 +245,9 @@ pub fn unfinished() -> Vec<PathBuf> {
     all_unfinished().iter().filter(|(_, is_partial)| **is_partial).map(|(path, _)| path.clone()).collect()
 }
 
-/// Removes every file that this process has begun and not completed. Meant for a program whose only run did not start: a node that
-/// hangs while it is built keeps its worker from discarding the files of the nodes before it.
+/// Removes every file that this process has begun and not completed. Meant for a program whose only
+/// run did not start: a node that hangs while it is built keeps its worker from discarding the
+/// files of the nodes before it.
 pub fn discard_unfinished() {
     // A file that cannot be removed stays in the list, for a message.
     all_unfinished().retain(|path, _| fs::remove_file(path).is_err());
@@ -255,8 +264,9 @@ enum PartPlace {
     Existing,
 }
 
-/// A file that is being written: [`finish`](PartialFile::finish) keeps it, [`discard`](PartialFile::discard) leaves everything as it was before. Dropped
-/// without either, it stays where it is.
+/// A file that is being written: [`finish`](PartialFile::finish) keeps it,
+/// [`discard`](PartialFile::discard) leaves everything as it was before. Dropped without either, it
+/// stays where it is.
 #[derive(Debug)]
 pub struct PartialFile {
     target: Target,
@@ -303,8 +313,8 @@ impl PartialFile {
         self.complete(false)
     }
 
-    /// Gives the file its name as [`PartialFile::finish`] does, but keeps leftovers of earlier runs under other names
-    /// (`kept_path`). An empty leftover is removed.
+    /// Gives the file its name as [`PartialFile::finish`] does, but keeps leftovers of earlier runs
+    /// under other names (`kept_path`). An empty leftover is removed.
     ///
     /// # Errors
     /// As [`PartialFile::finish`].
@@ -362,8 +372,8 @@ impl PartialFile {
     }
 }
 
-/// Checks that a file could be created or replaced at a path, and creates nothing: the folder, or the nearest one above it that exists,
-/// must be a folder that this process may write.
+/// Checks that a file could be created or replaced at a path, and creates nothing: the folder, or
+/// the nearest one above it that exists, must be a folder that this process may write.
 ///
 /// # Errors
 /// The folder and the system's error.
@@ -387,13 +397,14 @@ pub fn check_writable(path: &Path) -> Result<(), FileError> {
     allowed.map_err(|error| FileError::System(path.to_path_buf(), error.into()))
 }
 
-/// Returns whether an open regular file has been deleted, so that written data is lost when it is closed.
+/// Returns whether an open regular file has been deleted, so that written data is lost when it is
+/// closed.
 pub fn is_deleted(file: &impl AsFd) -> bool {
     fstat(file).is_ok_and(|stat| what(&stat).is_none() && stat.st_nlink == 0)
 }
 
-/// Makes a write beyond the file size limit (`ulimit -f`) an error of its node instead of ending the process, for this thread and those
-/// it starts from now on. Workers do it by themselves.
+/// Makes a write beyond the file size limit (`ulimit -f`) an error of its node instead of ending
+/// the process, for this thread and those it starts from now on. Workers do it by themselves.
 pub fn outlive_size_limit() {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGXFSZ);
@@ -409,7 +420,8 @@ pub fn replace(folder: &Path, name: impl AsRef<OsStr>, bytes: &[u8]) -> io::Resu
     replace_among(&PartialFiles::default(), folder, name.as_ref(), bytes)
 }
 
-/// Replaces files of a folder, each as [`replace`] does, until one fails. The folder is searched for leftovers once.
+/// Replaces files of a folder, each as [`replace`] does, until one fails. The folder is searched
+/// for leftovers once.
 ///
 /// # Errors
 /// The name of the file that could not be replaced, and the system's error.

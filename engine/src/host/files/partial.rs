@@ -15,16 +15,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The maximum number of leftovers of earlier runs checked per file.
 const MAX_LEFT: usize = 16;
-/// The longest part of a file's name, in bytes, repeated in the name of its partial file, which adds up to 24.
+/// The longest part of a file's name, in bytes, repeated in the name of its partial file, which
+/// adds up to 24.
 pub(super) const MAX_REPEATED: usize = 224;
 
-/// The partial files of folders. Each folder is searched once: a search for each file would take a time that grows with the square of
-/// their number. All clones of one [`Folders`](crate::Folders) share them; a plan begins with none.
+/// The partial files of folders. Each folder is searched once: a search for each file would take a
+/// time that grows with the square of their number. All clones of one [`Folders`](crate::Folders)
+/// share them; a plan begins with none.
 #[derive(Clone, Debug, Default)]
 pub struct PartialFiles(Arc<Mutex<HashMap<PathBuf, BTreeSet<OsString>>>>);
 
 impl PartialFiles {
-    /// Returns leftovers of earlier runs of the file at a path: partial files that were begun and not completed.
+    /// Returns leftovers of earlier runs of the file at a path: partial files that were begun and
+    /// not completed.
     pub fn left(&self, path: &Path) -> Vec<PathBuf> {
         let real = real_path(path);
         let (Some(folder), Some(name)) = (real.parent(), real.file_name()) else { return Vec::new() };
@@ -63,7 +66,8 @@ pub(super) fn is_left(folder: &OwnedFd, part: &OsStr) -> bool {
     regular(&open, "").is_ok_and(|(file, _)| file.try_lock().is_ok())
 }
 
-/// Shortens a name to at most `most` bytes, which must be 17 or more: a longer name is cut and ends with a digest of the whole.
+/// Shortens a name to at most `most` bytes, which must be 17 or more: a longer name is cut and ends
+/// with a digest of the whole.
 pub fn shortened(name: &OsStr, most: usize) -> OsString {
     let bytes = name.as_bytes();
     if bytes.len() <= most {
@@ -97,7 +101,8 @@ fn is_part_of(name: &OsStr, file: &OsStr) -> bool {
     number.is_some_and(|number| !number.is_empty() && number.iter().all(|b| b.is_ascii_digit() || *b == b'-'))
 }
 
-/// Returns the name under which the leftover `.result.csv.123.part` of `result.csv` is kept: `result-interrupted-123.csv`.
+/// Returns the name under which the leftover `.result.csv.123.part` of `result.csv` is kept:
+/// `result-interrupted-123.csv`.
 pub(super) fn kept_name(file: &OsStr, left: &OsStr) -> OsString {
     let number = left.as_bytes().strip_suffix(b".part").and_then(|left| left.rsplit(|byte| *byte == b'.').next());
     let file = shortened(file, MAX_REPEATED);

@@ -29,8 +29,8 @@ pub(crate) struct Inner {
     pub(super) rows: u32,
     pub(super) row_bytes: usize,
     pub(super) slot_bytes: usize,
-    /// All rows, owned. Every pointer to a row derives from this one, so that it may be moved to the other rows of its
-    /// slot.
+    /// All rows, owned. Every pointer to a row derives from this one, so that it may be moved to
+    /// the other rows of its slot.
     pub(super) table: NonNull<[PoolRow]>,
     /// By row; empty if every dim is fixed.
     pub(super) lens: Box<[OrderedCell<Lens>]>,
@@ -45,8 +45,8 @@ pub(crate) struct Inner {
     pub(super) alive: OrderedCell<()>,
 }
 
-// SAFETY: `data`, `lens`, `origins` and headers are written only by the single holder of a slot and read only by
-// holders; the counts that establish this are atomics (see the module's protocol).
+// SAFETY: `data`, `lens`, `origins` and headers are written only by the single holder of a slot and
+// read only by holders; the counts that establish this are atomics (see the module's protocol).
 unsafe impl Send for Inner {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Inner {}
@@ -88,7 +88,8 @@ impl Inner {
     pub(crate) unsafe fn each_origin(&self, row: NonNull<PoolRow>, see: &mut dyn FnMut(Origin)) {
         // SAFETY: the caller's promise.
         for (place, source) in unsafe { self.row_origins(row) }.iter().zip(&self.sources) {
-            // SAFETY: the caller holds a reference, and entries are written only while the slot is uniquely held.
+            // SAFETY: the caller holds a reference, and entries are written only while the slot is
+            // uniquely held.
             Origin::unpacked(*source, unsafe { *place.reading() }).into_iter().for_each(&mut *see);
         }
     }
@@ -156,7 +157,8 @@ impl Inner {
         unsafe { self.row_len_now(row) }
     }
 
-    /// Out of line, so that reading a tensor of fixed shape stays small enough to be inlined into its node.
+    /// Out of line, so that reading a tensor of fixed shape stays small enough to be inlined into
+    /// its node.
     ///
     /// # Safety
     /// As [`Inner::shape`].
@@ -171,7 +173,8 @@ impl Inner {
 
     #[inline]
     pub(super) fn table(&self) -> &[PoolRow] {
-        // SAFETY: the table lives as long as this. Parts written while others read are cells and atomics.
+        // SAFETY: the table lives as long as this. Parts written while others read are cells and
+        // atomics.
         unsafe { self.table.as_ref() }
     }
 
@@ -206,11 +209,12 @@ impl Inner {
     /// Creates the only handle to a free slot.
     ///
     /// # Safety
-    /// The caller is the owner and has checked that the slot is free; `row` is its first, and `data` where its elements lie.
+    /// The caller is the owner and has checked that the slot is free; `row` is its first, and
+    /// `data` where its elements lie.
     #[inline]
     pub(super) unsafe fn lend(row: NonNull<PoolRow>, data: NonNull<u8>) -> TensorMut {
-        // SAFETY: the caller's promise. Relaxed: only the owner turns 0 into 1, and the handle travels to others through an edge,
-        // which orders it.
+        // SAFETY: the caller's promise. Relaxed: only the owner turns 0 into 1, and the handle
+        // travels to others through an edge, which orders it.
         unsafe { (*row.as_ptr()).refs.store(1, Ordering::Relaxed) };
         TensorMut(Tensor { row, data })
     }
@@ -226,7 +230,8 @@ impl Drop for Inner {
         self.check_unused();
         // SAFETY: `table` came from a leaked box, once, and is not used afterwards.
         drop(unsafe { Box::from_raw(self.table.as_ptr()) });
-        // SAFETY: `data` was allocated with this layout, and `Inner` is freed only when no handle is left.
+        // SAFETY: `data` was allocated with this layout, and `Inner` is freed only when no handle
+        // is left.
         unsafe { dealloc(self.data.as_ptr(), self.layout) };
     }
 }

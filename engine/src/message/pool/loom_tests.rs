@@ -62,8 +62,8 @@ fn sweep_all() {
 
 /// Promise (memory): No thread writes a buffer while another thread reads it.
 ///
-/// A slot is written by its owner, shared to two readers on other threads, and taken again: no read may overlap
-/// the second write, whatever the order of the drops.
+/// A slot is written by its owner, shared to two readers on other threads, and taken again: no read
+/// may overlap the second write, whatever the order of the drops.
 #[test]
 fn loom_a_slot_is_rewritten_only_after_its_last_reader() {
     loom::model(|| {

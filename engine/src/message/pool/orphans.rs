@@ -9,8 +9,8 @@ use std::sync::PoisonError;
 /// A pool's ownership; on drop, the pool is freed or left to the last of its tensors.
 pub(super) struct Guard(pub(super) NonNull<Inner>);
 
-// SAFETY: `Guard` reads and releases `Inner`, which is `Send` and `Sync`. It is not `Sync` itself: what its `Pool` does
-// with `&self` is sound only while no other thread takes slots.
+// SAFETY: `Guard` reads and releases `Inner`, which is `Send` and `Sync`. It is not `Sync` itself:
+// what its `Pool` does with `&self` is sound only while no other thread takes slots.
 unsafe impl Send for Guard {}
 
 impl Drop for Guard {
@@ -23,7 +23,8 @@ impl Drop for Guard {
     }
 }
 
-/// Pools whose owners are gone while tensors live. Swept whenever an owner goes or a handle to one of them is dropped.
+/// Pools whose owners are gone while tensors live. Swept whenever an owner goes or a handle to one
+/// of them is dropped.
 #[cfg(not(loom))]
 pub(super) static ORPHANS: Mutex<Vec<Orphan>> = Mutex::new(Vec::new());
 #[cfg(loom)]

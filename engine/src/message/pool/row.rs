@@ -7,11 +7,11 @@ use crate::message::payload::Header;
 use std::io::Write;
 use std::ptr::NonNull;
 
-/// Most handles of a slot: half the range of its count, so that it cannot wrap unnoticed, however many threads share at
-/// once. So many handles exist only if they are leaked (`mem::forget`).
+/// Most handles of a slot: half the range of its count, so that it cannot wrap unnoticed, however
+/// many threads share at once. So many handles exist only if they are leaked (`mem::forget`).
 const MOST_HANDLES: u32 = i32::MAX as u32;
-/// The metadata of one message's place in a pool. One cache line, so that a message that changes cores moves its
-/// header, its count and its pool pointer in one transfer.
+/// The metadata of one message's place in a pool. One cache line, so that a message that changes
+/// cores moves its header, its count and its pool pointer in one transfer.
 #[repr(C, align(64))]
 pub(crate) struct PoolRow {
     pub(super) header: OrderedCell<Header>,
@@ -31,7 +31,8 @@ impl PoolRow {
     /// The caller holds a reference to the slot for as long as the result lives.
     #[inline]
     pub(crate) unsafe fn pool<'a>(this: NonNull<PoolRow>) -> &'a Inner {
-        // SAFETY: a row points to its pool from before the first handle is made; a pool lives as long as a handle does.
+        // SAFETY: a row points to its pool from before the first handle is made; a pool lives as
+        // long as a handle does.
         unsafe { (*this.as_ptr()).pool.as_ref() }
     }
 
@@ -41,8 +42,8 @@ impl PoolRow {
     /// As [`PoolRow::pool`].
     #[inline]
     pub(super) unsafe fn refs<'a>(this: NonNull<PoolRow>) -> &'a AtomicU32 {
-        // SAFETY: the rows of a slot are contiguous, so its first is `index` rows back, and `this` was made from a
-        // pointer to all of them (`Inner::table`).
+        // SAFETY: the rows of a slot are contiguous, so its first is `index` rows back, and `this`
+        // was made from a pointer to all of them (`Inner::table`).
         unsafe { &(*this.as_ptr().sub((*this.as_ptr()).index as usize)).refs }
     }
 
@@ -64,14 +65,16 @@ impl PoolRow {
     }
 
     /// # Safety
-    /// The caller holds the only reference to the slot and borrows it mutably for as long as the result lives.
+    /// The caller holds the only reference to the slot and borrows it mutably for as long as the
+    /// result lives.
     #[inline]
     pub(crate) unsafe fn header_mut<'a>(this: NonNull<PoolRow>) -> &'a mut Header {
         // SAFETY: the caller's promise.
         unsafe { &mut *(*this.as_ptr()).header.writing() }
     }
 
-    /// Sets the header word by word: a wider read of a header in which the caller has just set a field would wait until that is in the cache.
+    /// Sets the header word by word: a wider read of a header in which the caller has just set a
+    /// field would wait until that is in the cache.
     ///
     /// # Safety
     /// As [`PoolRow::header_mut`].
@@ -93,8 +96,9 @@ impl PoolRow {
     /// As [`PoolRow::pool`]; `data` is the handle's.
     #[inline]
     pub(crate) unsafe fn bytes<'a>(this: NonNull<PoolRow>, data: NonNull<u8>) -> &'a [u8] {
-        // SAFETY: the row's bytes were zeroed at allocation and its length is at most the row's; the caller's is a counted
-        // reference, and a slot is written only while it has a single one.
+        // SAFETY: the row's bytes were zeroed at allocation and its length is at most the row's;
+        // the caller's is a counted reference, and a slot is written only while it has a single
+        // one.
         unsafe {
             (*this.as_ptr()).bytes.reading();
             std::slice::from_raw_parts(data.as_ptr(), PoolRow::pool(this).row_len(this))
@@ -120,7 +124,8 @@ impl PoolRow {
     /// As [`PoolRow::pool`].
     #[inline]
     pub(crate) unsafe fn share(this: NonNull<PoolRow>) {
-        // SAFETY: the caller's promise. Relaxed: the caller's own reference keeps the count above zero.
+        // SAFETY: the caller's promise. Relaxed: the caller's own reference keeps the count above
+        // zero.
         if unsafe { PoolRow::refs(this) }.fetch_add(1, Ordering::Relaxed) > MOST_HANDLES {
             too_many_handles();
         }
@@ -130,8 +135,8 @@ impl PoolRow {
     /// As [`PoolRow::pool`].
     #[inline]
     pub(crate) unsafe fn is_unique(this: NonNull<PoolRow>) -> bool {
-        // SAFETY: the caller's promise. Acquire: what other holders did before they dropped theirs happens before what
-        // this one does next.
+        // SAFETY: the caller's promise. Acquire: what other holders did before they dropped theirs
+        // happens before what this one does next.
         unsafe { PoolRow::refs(this) }.load(Ordering::Acquire) == 1
     }
 
@@ -143,8 +148,8 @@ impl PoolRow {
     pub(crate) unsafe fn release(this: NonNull<PoolRow>) {
         // SAFETY: the pool is alive until this reference is given back.
         let (pool, refs) = unsafe { (PoolRow::pool(this), PoolRow::refs(this)) };
-        // Checked before the reference is released: after that, another thread may free the pool. A release that misses
-        // a pool being orphaned at the same moment leaves it to the next sweep.
+        // Checked before the reference is released: after that, another thread may free the pool. A
+        // release that misses a pool being orphaned at the same moment leaves it to the next sweep.
         if pool.is_orphan() {
             release_orphan(refs);
         } else {
@@ -153,8 +158,8 @@ impl PoolRow {
     }
 }
 
-/// The count must not wrap: a slot whose count is 0 could be written while it is read. Like `Arc`, this aborts the
-/// process, because a panic could be caught and the count raised further each time.
+/// The count must not wrap: a slot whose count is 0 could be written while it is read. Like `Arc`,
+/// this aborts the process, because a panic could be caught and the count raised further each time.
 #[cold]
 fn too_many_handles() -> ! {
     let _ =
@@ -162,7 +167,8 @@ fn too_many_handles() -> ! {
     std::process::abort()
 }
 
-/// The dropping half of the protocol. A plain store for the last holder saves the read-modify-write.
+/// The dropping half of the protocol. A plain store for the last holder saves the
+/// read-modify-write.
 #[inline]
 pub(super) fn release(count: &AtomicU32) {
     if count.load(Ordering::Acquire) == 1 {

@@ -19,8 +19,8 @@ impl Iterator for SlotRows {
     fn next(&mut self) -> Option<Tensor> {
         self.left = self.left.checked_sub(1)?;
         let tensor = Tensor { row: self.row, data: self.data };
-        // SAFETY: the next row, or one past the last: `tensor` keeps the slot, and the headers and the bytes of rows
-        // are contiguous.
+        // SAFETY: the next row, or one past the last: `tensor` keeps the slot, and the headers and
+        // the bytes of rows are contiguous.
         let next = unsafe { (self.row.add(1), self.data.add(self.row_bytes)) };
         (self.row, self.data) = next;
         Some(tensor)
@@ -71,7 +71,8 @@ impl Iterator for FreeRun<'_> {
         if self.is_empty() {
             return None;
         }
-        // SAFETY: the owner is borrowed, the slot was free just now, and both pointers are those of one slot.
+        // SAFETY: the owner is borrowed, the slot was free just now, and both pointers are those of
+        // one slot.
         let tensor = unsafe { Inner::lend(self.row, self.data) };
         (self.taken, self.left) = (self.taken + 1, self.left - 1);
         // SAFETY: the slot that follows is one of the pool's, or lies behind its last.

@@ -9,7 +9,8 @@ use std::str::FromStr;
 impl FromStr for PortSpec {
     type Err = String;
 
-    /// Parses an element type and the shape of one message. A dim is a length, or `<=` and the greatest one.
+    /// Parses an element type and the shape of one message. A dim is a length, or `<=` and the
+    /// greatest one.
     ///
     /// ```
     /// use limen::message::{DType, Dim, PortSpec};

@@ -1,7 +1,7 @@
 //! Joins: messages of several inputs matched into sets; unmatched messages are lost.
 //!
-//! An edge keeps order, so a head whose partner's edge is already past it can never be matched and counts as lost. A
-//! late partner is waited for as long as the graph says.
+//! An edge keeps order, so a head whose partner's edge is already past it can never be matched and
+//! counts as lost. A late partner is waited for as long as the graph says.
 
 mod align;
 mod many;
@@ -31,7 +31,8 @@ pub(crate) struct JoinRule {
     pub(crate) policy: JoinPolicy,
     /// By time: which message of an input is chosen for a moment.
     pub(crate) pick: Pick,
-    /// By time: the input whose messages set the moments; without it, the input with the newest head.
+    /// By time: the input whose messages set the moments; without it, the input with the newest
+    /// head.
     pub(crate) anchor: Option<usize>,
     /// Unmatched messages one input may accumulate while a partner is missing.
     pub(crate) patience: Option<usize>,
@@ -48,8 +49,8 @@ pub(crate) struct JoinRule {
     pub(crate) clock: Clock,
 }
 
-/// Which header represents a set of messages: with `join`, that of the `trigger` or the `anchor`; see
-/// [`Building::lead`](crate::node::Building::lead).
+/// Which header represents a set of messages: with `join`, that of the `trigger` or the `anchor`;
+/// see [`Building::lead`](crate::node::Building::lead).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Lead {
@@ -109,8 +110,8 @@ impl JoinRule {
         }
     }
 
-    /// Whether further matches are possible. Normally every input must be open; with `sample`, the trigger must be, or
-    /// any input if there is no trigger.
+    /// Whether further matches are possible. Normally every input must be open; with `sample`, the
+    /// trigger must be, or any input if there is no trigger.
     fn is_open(&self, mut open: impl Iterator<Item = bool>) -> bool {
         match (self.policy, self.trigger) {
             (JoinPolicy::Sample, Some(trigger)) => open.nth(trigger).unwrap_or(false),
@@ -120,8 +121,8 @@ impl JoinRule {
     }
 }
 
-/// For each set assembled and not yet counted: which of its messages are taken for the first time. Kept only if
-/// messages can be taken more than once.
+/// For each set assembled and not yet counted: which of its messages are taken for the first time.
+/// Kept only if messages can be taken more than once.
 struct Fresh(Option<VecDeque<u16>>);
 
 impl Fresh {
@@ -186,7 +187,8 @@ fn used(origin: Origin, fresh: u16, input: usize) -> Origin {
     Origin { reused: origin.reused || fresh >> input & 1 == 0, ..origin }
 }
 
-/// The ledger of a set: that of its oldest message, which waited for the newest one, or until the match was `known`.
+/// The ledger of a set: that of its oldest message, which waited for the newest one, or until the
+/// match was `known`.
 fn combine<'a>(known: u64, parts: impl Iterator<Item = (&'a Header, Run)>) -> Run {
     let mut oldest: Option<(u64, Run)> = None;
     let mut complete = known;

@@ -93,14 +93,16 @@ impl<T: Payload> Merge<T> {
         (0..n).map(|i| (self.next + i) % n).find(|at| self.sides[*at].head().is_some())
     }
 
-    /// Whether a silent input has been waited for long enough: more than `patience` messages wait on another input, or one is full,
-    /// which may itself be blocking the silent one. Never without `patience`.
+    /// Whether a silent input has been waited for long enough: more than `patience` messages wait
+    /// on another input, or one is full, which may itself be blocking the silent one. Never without
+    /// `patience`.
     fn is_impatient(&self) -> bool {
         let longest = self.sides.iter().map(AnyJoinInput::waiting).max().unwrap_or(0);
         self.rule.patience.is_some_and(|p| longest > p || self.sides.iter().any(AnyJoinInput::is_full))
     }
 
-    /// The input with the oldest message, once every input that could still supply an older one has a message.
+    /// The input with the oldest message, once every input that could still supply an older one has
+    /// a message.
     fn oldest(&mut self) -> Option<usize> {
         let (mut oldest, mut waits) = (None, false);
         for (at, side) in self.sides.iter_mut().enumerate() {
@@ -152,8 +154,8 @@ impl<T: Payload> Intake for Merge<T> {
     fn ready(&mut self, limit: usize) -> usize {
         match self.rule.policy {
             JoinPolicy::InTurn | JoinPolicy::OldestFirst => self.pick(limit),
-            // Nothing has to be waited for, so the choice is made only when there is room: messages arriving meanwhile
-            // may go first.
+            // Nothing has to be waited for, so the choice is made only when there is room: messages
+            // arriving meanwhile may go first.
             _ => self.picked.len() + self.sides.iter().map(AnyJoinInput::waiting).sum::<usize>(),
         }
         .min(limit)

@@ -1,4 +1,5 @@
-//! The ports of nodes with several outputs: of different payloads (a tuple), or any number of one payload ([`Many`]).
+//! The ports of nodes with several outputs: of different payloads (a tuple), or any number of one
+//! payload ([`Many`]).
 
 use super::{AnyPort, Port, PortParts, PortSet, SealedOutputs};
 use crate::host::clock::Time;

@@ -17,7 +17,8 @@ use crate::node::ports::Ports;
 use crate::plan::Plan;
 use crate::run::error::RunError;
 
-/// Messages that may wait for an inlet that replaces a source, and messages that the program may have on loan.
+/// Messages that may wait for an inlet that replaces a source, and messages that the program may
+/// have on loan.
 const REPLACED_CAPACITY: usize = 16;
 const REPLACED_HOLDS: usize = 2;
 /// The maximum number of messages that may wait for a tap; beyond that, use an outlet.
@@ -37,24 +38,28 @@ pub(super) fn attach(parts: &mut NodeParts, plan: &Plan, run: &Arc<RunShared>) -
 }
 
 impl Wired {
-    /// Takes the program's end of a node of `kind: inlet`, or of a kind added by [`Registry::inlet`](crate::Registry::inlet).
+    /// Takes the program's end of a node of `kind: inlet`, or of a kind added by
+    /// [`Registry::inlet`](crate::Registry::inlet).
     ///
     /// # Errors
-    /// [`RunError::NoSuch`] if the node is no inlet, sends another payload, or its handle was already taken.
+    /// [`RunError::NoSuch`] if the node is no inlet, sends another payload, or its handle was
+    /// already taken.
     pub fn inlet<T: Payload>(&mut self, node: &str) -> Result<Inlet<T>, RunError> {
         self.take_handle::<Inlet<T>, T>(node, HandleKind::Inlet)
     }
 
-    /// Takes the program's end of a node of `kind: outlet`, or of a kind added by [`Registry::outlet`](crate::Registry::outlet).
+    /// Takes the program's end of a node of `kind: outlet`, or of a kind added by
+    /// [`Registry::outlet`](crate::Registry::outlet).
     ///
     /// # Errors
-    /// [`RunError::NoSuch`] if the node is no outlet, takes another payload, or its handle was already taken.
+    /// [`RunError::NoSuch`] if the node is no outlet, takes another payload, or its handle was
+    /// already taken.
     pub fn outlet<T: Payload>(&mut self, node: &str) -> Result<Outlet<T>, RunError> {
         self.take_handle::<Outlet<T>, T>(node, HandleKind::Outlet)
     }
 
-    /// Makes a tap on an output: `node/port`, or `node` if it has one output. Holds four messages; a tap never slows the graph,
-    /// whatever the program does with it.
+    /// Makes a tap on an output: `node/port`, or `node` if it has one output. Holds four messages;
+    /// a tap never slows the graph, whatever the program does with it.
     ///
     /// # Errors
     /// As [`Wired::tap_holding`].
@@ -62,11 +67,13 @@ impl Wired {
         self.tap_holding(port, TAP_HOLDS)
     }
 
-    /// As [`Wired::tap`], with `hold` messages that may wait for the program, and as many that it may keep.
+    /// As [`Wired::tap`], with `hold` messages that may wait for the program, and as many that it
+    /// may keep.
     ///
     /// # Errors
-    /// [`RunError::NoSuch`] if there is no such output, or it has another payload; [`RunError::Refused`] if the tap's buffers exceed
-    /// `run.max_memory`, or `hold` is out of range.
+    /// [`RunError::NoSuch`] if there is no such output, or it has another payload;
+    /// [`RunError::Refused`] if the tap's buffers exceed `run.max_memory`, or `hold` is out of
+    /// range.
     pub fn tap_holding<T: Payload>(&mut self, port: &str, hold: usize) -> Result<Tap<T>, RunError> {
         let (node, output) = self.output(port)?;
         let plan = &self.plan.nodes()[node];
@@ -107,12 +114,13 @@ impl Wired {
         Ok(tap)
     }
 
-    /// Replaces a source by an inlet, so that a test can send what a camera would. The source is not built. At most one of its
-    /// outputs may be connected; the inlet's messages go there.
+    /// Replaces a source by an inlet, so that a test can send what a camera would. The source is
+    /// not built. At most one of its outputs may be connected; the inlet's messages go there.
     ///
     /// # Errors
-    /// [`RunError::NoSuch`] if there is no such source, or it has another payload; [`RunError::Refused`] if several of its outputs
-    /// are connected, or the inlet's buffers do not fit.
+    /// [`RunError::NoSuch`] if there is no such source, or it has another payload;
+    /// [`RunError::Refused`] if several of its outputs are connected, or the inlet's buffers do not
+    /// fit.
     pub fn replace_with_inlet<T: Payload>(&mut self, node: &str) -> Result<Inlet<T>, RunError> {
         let at = self.node(node)?;
         let plan = &self.plan.nodes()[at];

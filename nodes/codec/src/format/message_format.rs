@@ -27,7 +27,8 @@ impl MessageFormat {
         self.into()
     }
 
-    /// Reports the keys that are given and belong to another format, and a checksum beside that of a sentence.
+    /// Reports the keys that are given and belong to another format, and a checksum beside that of
+    /// a sentence.
     pub(crate) fn check_keys(
         self,
         keys: &[(&str, bool, MessageFormat)],

@@ -42,7 +42,8 @@ impl ByteRange {
 }
 
 impl Packet {
-    /// Returns the layout of packets, and reports all its errors. `most` is the length of the longest packet that arrives.
+    /// Returns the layout of packets, and reports all its errors. `most` is the length of the
+    /// longest packet that arrives.
     pub(crate) fn new(
         fields: &[Field],
         ports: &[FieldPort],

@@ -17,13 +17,15 @@ use std::io::Write;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Sentence {
-    /// Position and fix: `time`, `latitude`, `longitude`, `quality`, `satellites`, `hdop`, `altitude`, `geoid_separation`.
+    /// Position and fix: `time`, `latitude`, `longitude`, `quality`, `satellites`, `hdop`,
+    /// `altitude`, `geoid_separation`.
     Gga,
     /// Position as latitude and longitude: `time`, `latitude`, `longitude`, `valid`.
     Gll,
     /// True heading: `heading`.
     Hdt,
-    /// Position, speed and date: `time`, `date`, `valid`, `latitude`, `longitude`, `speed`, `course`, `magnetic_variation`.
+    /// Position, speed and date: `time`, `date`, `valid`, `latitude`, `longitude`, `speed`,
+    /// `course`, `magnetic_variation`.
     Rmc,
     /// Course and speed over ground: `course`, `speed`.
     Vtg,
@@ -60,7 +62,8 @@ impl Sentence {
         }
     }
 
-    /// Returns the fields with the units that the sentence gives, and reports those for which the graph says another.
+    /// Returns the fields with the units that the sentence gives, and reports those for which the
+    /// graph says another.
     pub(crate) fn with_units(fields: &[Field], errors: &mut PlanErrors) -> Vec<Field> {
         let mut fields = fields.to_vec();
         for (i, field) in fields.iter_mut().enumerate() {
@@ -82,7 +85,8 @@ impl Sentence {
 
     /// Returns what a value is that has more digits than a type holds, and the types that hold it.
     pub(crate) fn too_long(name: &str, dtype: DType) -> Option<(&'static str, &'static str)> {
-        // 20261125 as an `f32` is the day before, 86399.99 is 2 ms earlier, and -122.4194155 is half a metre away.
+        // 20261125 as an `f32` is the day before, 86399.99 is 2 ms earlier, and -122.4194155 is
+        // half a metre away.
         let is_float = matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
         match name {
             "date" if is_float || dtype.size() < 4 => Some(("a date such as 20261125", "write `u32` or `f64`")),
@@ -92,7 +96,8 @@ impl Sentence {
         }
     }
 
-    /// Returns which value each field has; reports those that have none, and types that would change it.
+    /// Returns which value each field has; reports those that have none, and types that would
+    /// change it.
     pub(crate) fn values(self, fields: &[Field], errors: &mut PlanErrors) -> Vec<Option<usize>> {
         let mut values = Vec::new();
         for (i, field) in fields.iter().enumerate() {
@@ -146,7 +151,8 @@ impl Sentence {
             (Sentence::Hdt, Ok(ParseResult::HDT(data))) => hdt(&data),
             (Sentence::Rmc, Ok(ParseResult::RMC(data))) => rmc(&data),
             (Sentence::Vtg, Ok(ParseResult::VTG(data))) => vtg(&data),
-            // What the parser cannot read of the minutes it leaves out; a sign that differs from that of the hours it takes.
+            // What the parser cannot read of the minutes it leaves out; a sign that differs from
+            // that of the hours it takes.
             (Sentence::Zda, Ok(ParseResult::ZDA(data))) if has_minutes(text) => zda(&data),
             (_, Err(Error::SentenceLength(length))) => {
                 return Err(Fault::Syntax(format!("the sentence is too long: {length} characters")));
@@ -185,7 +191,8 @@ fn has_minutes(text: &str) -> bool {
         || (minutes.bytes().all(|byte| byte.is_ascii_digit()) && minutes.parse().is_ok_and(|minutes: u32| minutes < 60))
 }
 
-/// Returns a sentence with the differences between receivers and the parser removed, and a checksum for it; `None` if it has none of them.
+/// Returns a sentence with the differences between receivers and the parser removed, and a checksum
+/// for it; `None` if it has none of them.
 fn repaired<'a>(sentence: Sentence, text: &str, to: &'a mut [u8]) -> Option<&'a str> {
     let (body, _) = text.get(1..)?.rsplit_once('*')?;
     let mut fields = ArrayVec::<&str, MOST_FIELDS>::new();
@@ -291,7 +298,8 @@ fn hdt(data: &HdtData) -> SentenceNumbers {
 }
 
 fn rmc(data: &RmcData) -> SentenceNumbers {
-    // The parser begins the years of the 20th century with 83. Before their first fix, receivers send the epoch of GPS, in 1980.
+    // The parser begins the years of the 20th century with 83. Before their first fix, receivers
+    // send the epoch of GPS, in 1980.
     let is_epoch = |date: &NaiveDate| (2080..=2082).contains(&date.year());
     let day = data
         .fix_date

@@ -9,7 +9,8 @@ use std::io::{Cursor, Write};
 
 /// The most bytes of a sentence, with numbers that are as long as they may be.
 pub(crate) const MOST: usize = 100;
-/// Decimals of angles and speeds: with more of them a sentence has more than the 82 characters that the standard allows.
+/// Decimals of angles and speeds: with more of them a sentence has more than the 82 characters that
+/// the standard allows.
 const DECIMALS: usize = 2;
 /// Hundredths of a second of a day.
 const DAY: f64 = 8_640_000.0;
@@ -59,7 +60,8 @@ impl SentenceWriter {
         SentenceWriter { sentence, talker: talker.to_string(), places: of_values }
     }
 
-    /// Writes a sentence with its checksum, without what ends the line, and returns its length. There must be room for [`MOST`] bytes.
+    /// Writes a sentence with its checksum, without what ends the line, and returns its length.
+    /// There must be room for [`MOST`] bytes.
     ///
     /// # Errors
     /// A number that the sentence cannot say.
@@ -226,7 +228,8 @@ impl SentenceValues {
             let value = self.within(name, -most, most)?;
             line.text(format_args!(","))?;
             if let Some(value) = value {
-                // Degrees and minutes, in units of a hundred-thousandth of a minute, so that 60 of them never stay.
+                // Degrees and minutes, in units of a hundred-thousandth of a minute, so that 60 of
+                // them never stay.
                 let units = (value.abs() * 6e6).round() as u64;
                 let (degrees, minutes) = (units / 6_000_000, units % 6_000_000);
                 let (whole, rest) = (minutes / 100_000, minutes % 100_000);
@@ -371,7 +374,8 @@ mod tests {
         }
     }
 
-    /// What the crate `nmea` reads is what was written, as far as the decimals go; no sentence is too long for it.
+    /// What the crate `nmea` reads is what was written, as far as the decimals go; no sentence is
+    /// too long for it.
     #[test]
     fn sentences_read_back() {
         let mut random = fastrand::Rng::with_seed(25);

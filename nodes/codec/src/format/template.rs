@@ -164,7 +164,8 @@ impl Template {
         self.pieces.iter().map(piece).fold(0, usize::saturating_add)
     }
 
-    /// Writes a message with the numbers of the ports, and returns its length. There must be room for the most bytes.
+    /// Writes a message with the numbers of the ports, and returns its length. There must be room
+    /// for the most bytes.
     pub(crate) fn write<'a>(&self, elements: impl Fn(usize) -> &'a [u8], to: &mut [u8]) -> usize {
         let room = to.len();
         let mut rest = Slice(to);

@@ -18,53 +18,64 @@ use limen_nodes_core::tensor::shape;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Reads numbers from messages `u8[≤n]`: each field is an output with its name, `type[]`, or `type[repeat]`. Fields with the same `to` form
-/// one output of that name, `type[k]`, in their order.
+/// Reads numbers from messages `u8[≤n]`: each field is an output with its name, `type[]`, or
+/// `type[repeat]`. Fields with the same `to` form one output of that name, `type[k]`, in their
+/// order.
 ///
-/// The outputs have the header of the message. A time among the numbers, such as a `stamp` in JSON, does not become the origin by which
-/// `join: { policy: by_time }` finds partners.
+/// The outputs have the header of the message. A time among the numbers, such as a `stamp` in JSON,
+/// does not become the origin by which `join: { policy: by_time }` finds partners.
 ///
-/// `format: struct`: numbers at fixed offsets, as in a C struct or in Python's `struct.pack`. Bytes outside all fields are ignored, and fields
-/// may overlap.
+/// `format: struct`: numbers at fixed offsets, as in a C struct or in Python's `struct.pack`. Bytes
+/// outside all fields are ignored, and fields may overlap.
 ///
-/// `format: json` and `format: cbor`: numbers in an object, by their `path`. With `repeat` the value is an array of exactly that many numbers.
-/// What no field names is ignored. A number of CBOR that a field names has no tag.
+/// `format: json` and `format: cbor`: numbers in an object, by their `path`. With `repeat` the
+/// value is an array of exactly that many numbers. What no field names is ignored. A number of CBOR
+/// that a field names has no tag.
 ///
 /// `format: csv`: numbers in a row of text, by their `column`.
 ///
-/// `format: nmea`: values of one type of `sentence` of NMEA 0183, from any talker (`GP`, `GN`), whose checksum is right. `latitude` and `longitude`
-/// are in degrees, negative in the south and the west; `time` is in seconds of the day (UTC), `date` is YYYYMMDD, `valid` 1 or 0, `speed` in knots,
-/// `altitude` and `geoid_separation` in metres, `course`, `heading` and `magnetic_variation` (negative in the west) in degrees, `zone` in minutes with
-/// the sentence's sign (by the standard, negative in the east). `time`, `latitude` and `longitude` need `f64`; all others but `date` have
-/// the precision of `f32`. Without a fix most values are missing. Sentences of other types are counted (`other`).
+/// `format: nmea`: values of one type of `sentence` of NMEA 0183, from any talker (`GP`, `GN`),
+/// whose checksum is right. `latitude` and `longitude` are in degrees, negative in the south and
+/// the west; `time` is in seconds of the day (UTC), `date` is YYYYMMDD, `valid` 1 or 0, `speed` in
+/// knots, `altitude` and `geoid_separation` in metres, `course`, `heading` and `magnetic_variation`
+/// (negative in the west) in degrees, `zone` in minutes with the sentence's sign (by the standard,
+/// negative in the east). `time`, `latitude` and `longitude` need `f64`; all others but `date` have
+/// the precision of `f32`. Without a fix most values are missing. Sentences of other types are
+/// counted (`other`).
 ///
-/// A message that does not have all fields as numbers of their types is dropped and counted (`malformed`); the report shows the first one.
-/// `true` is 1. A missing value (`null`, an empty column or field) is NaN, which only floating-point types have. Messages with a missing value are
-/// counted (`missing`), and a note shows the first one. A whole type has only whole numbers
-/// that fit. A floating-point type rounds fractions. A whole number that the type would round is malformed, such as 1700000001 in `f32`.
-/// So is a fraction above 2^24 with more digits than `f32` has: time stamps need `f64` or `i64`.
+/// A message that does not have all fields as numbers of their types is dropped and counted
+/// (`malformed`); the report shows the first one. `true` is 1. A missing value (`null`, an empty
+/// column or field) is NaN, which only floating-point types have. Messages with a missing value are
+/// counted (`missing`), and a note shows the first one. A whole type has only whole numbers that
+/// fit. A floating-point type rounds fractions. A whole number that the type would round is
+/// malformed, such as 1700000001 in `f32`. So is a fraction above 2^24 with more digits than `f32`
+/// has: time stamps need `f64` or `i64`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeConfig {
     /// What a message is.
     pub format: MessageFormat,
-    /// The fields, in the order of the outputs. Each has a `name` and a `type` (`f32`, `u16`). Optional: `repeat`, the number of values in a
-    /// row, which are an array in JSON and CBOR; `to`, the name of the output, by default that of the field; `unit`, such as `m/s²`, which
-    /// tables and recordings name. `struct`: `offset` in bytes from the start of the message, by default the end of the previous field;
-    /// `endian`, by default that of the config. `json`, `cbor`, `nmea`: `path`, by default the name. `csv`: `column`, from 0, by default the
-    /// one after the previous field.
+    /// The fields, in the order of the outputs. Each has a `name` and a `type` (`f32`, `u16`).
+    /// Optional: `repeat`, the number of values in a row, which are an array in JSON and CBOR;
+    /// `to`, the name of the output, by default that of the field; `unit`, such as `m/s²`, which
+    /// tables and recordings name. `struct`: `offset` in bytes from the start of the message, by
+    /// default the end of the previous field; `endian`, by default that of the config. `json`,
+    /// `cbor`, `nmea`: `path`, by default the name. `csv`: `column`, from 0, by default the one
+    /// after the previous field.
     pub fields: Vec<Field>,
     /// `struct`: byte order of fields without their own `endian`; `little` by default.
     pub endian: Option<Endian>,
-    /// `struct`: exact length of every message in bytes. By default a message may be longer than its fields.
+    /// `struct`: exact length of every message in bytes. By default a message may be longer than
+    /// its fields.
     pub size: Option<usize>,
     /// `csv`: the character between columns, one ASCII character; `,` by default.
     pub delimiter: Option<char>,
     /// `nmea`: the type of the sentences that are read.
     pub sentence: Option<Sentence>,
-    /// The checksum at the end of each message: `crc8` (CRC-8/SMBUS), `crc16_ccitt` (IBM-3740, CCITT-FALSE), `crc16_modbus`, `crc16_x25`,
-    /// `crc16_xmodem`, `crc32` (zlib's), `crc32c`. `crc16_ccitt` and `crc16_xmodem` are big-endian, the others little-endian; `{ of: crc32,
-    /// endian: big }` is another order. A message whose checksum does not match is malformed. Offsets and
-    /// `size` do not count it. A sentence of NMEA 0183 has its own.
+    /// The checksum at the end of each message: `crc8` (CRC-8/SMBUS), `crc16_ccitt` (IBM-3740,
+    /// CCITT-FALSE), `crc16_modbus`, `crc16_x25`, `crc16_xmodem`, `crc32` (zlib's), `crc32c`.
+    /// `crc16_ccitt` and `crc16_xmodem` are big-endian, the others little-endian;
+    /// `{ of: crc32, endian: big }` is another order. A message whose checksum does not match is
+    /// malformed. Offsets and `size` do not count it. A sentence of NMEA 0183 has its own.
     pub crc: Option<Checksum>,
 }
 
@@ -78,7 +89,8 @@ enum Reader {
     Sentence(Sentence, Vec<usize>, Record),
 }
 
-/// Returns the ports of a config, and reports all its errors. `most` is the length of the longest message that arrives.
+/// Returns the ports of a config, and reports all its errors. `most` is the length of the longest
+/// message that arrives.
 fn planned(config: &DecodeConfig, most: Option<usize>, errors: &mut PlanErrors) -> Vec<FieldPort> {
     let DecodeConfig { format, fields, endian, size, delimiter, sentence, crc } = config;
     let most = most.map(|most| most.saturating_sub(crc.map_or(0, Checksum::bytes)));
@@ -205,7 +217,8 @@ impl Decode {
         Decode { reader, crc, malformed, other: DiscardCounter::default(), missing: IncidentCounter::default(), fields }
     }
 
-    /// Reads a message and returns it without its checksum; counts it if there is nothing to be sent.
+    /// Reads a message and returns it without its checksum; counts it if there is nothing to be
+    /// sent.
     fn accept<'a>(&mut self, message: &'a [u8]) -> Option<&'a [u8]> {
         let stripped = self.crc.map_or(Ok(message), |crc| crc.strip(message));
         match stripped.and_then(|stripped| Ok((stripped, self.reader.read(stripped)?))) {

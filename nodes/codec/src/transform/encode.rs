@@ -18,32 +18,38 @@ use limen_nodes_core::tensor::{joined, shape};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Writes numbers to messages `u8[≤n]`, as `decode` reads them: each field is an input with its name, `type[]`, or `type[repeat]`. A single
-/// input may have any name. Fields with the same `to` are one input of that name, `type[k]`, in their order. A message has the header
-/// that `join` selects.
+/// Writes numbers to messages `u8[≤n]`, as `decode` reads them: each field is an input with its
+/// name, `type[]`, or `type[repeat]`. A single input may have any name. Fields with the same `to`
+/// are one input of that name, `type[k]`, in their order. A message has the header that `join`
+/// selects.
 ///
-/// `format: struct`: numbers at fixed offsets, as in a C struct or in Python's `struct.pack`. Bytes outside all fields are 0.
+/// `format: struct`: numbers at fixed offsets, as in a C struct or in Python's `struct.pack`. Bytes
+/// outside all fields are 0.
 ///
-/// `format: json` and `format: cbor`: an object with the numbers at their `path`s, such as `pose.position[0]`. JSON has no infinities and no NaN;
-/// they are `null`. `f16` and `bf16` are written as `f32`.
+/// `format: json` and `format: cbor`: an object with the numbers at their `path`s, such as
+/// `pose.position[0]`. JSON has no infinities and no NaN; they are `null`. `f16` and `bf16` are
+/// written as `f32`.
 ///
-/// `format: csv`: a row of text with the numbers in their `column`s, without a line ending, which `framing: lines` adds. NaN is an empty
-/// column.
+/// `format: csv`: a row of text with the numbers in their `column`s, without a line ending, which
+/// `framing: lines` adds. NaN is an empty column.
 ///
-/// `format: nmea`: a `sentence` of NMEA 0183 with the values that `decode` reads from it and their units, with its checksum, without a line
-/// ending, which `framing: lines_crlf` adds. A value without a field, or a NaN, is left empty; `quality` and `valid` are then 1 with a
-/// position, otherwise 0. Positions have five decimals of a minute (2 cm), the year of an `rmc` its last two digits, other numbers two decimals or
-/// one, as the standard allows 82 characters. A course or heading may be any angle. A message with a number that the sentence cannot say,
-/// such as a latitude of 91, fails.
+/// `format: nmea`: a `sentence` of NMEA 0183 with the values that `decode` reads from it and their
+/// units, with its checksum, without a line ending, which `framing: lines_crlf` adds. A value
+/// without a field, or a NaN, is left empty; `quality` and `valid` are then 1 with a position,
+/// otherwise 0. Positions have five decimals of a minute (2 cm), the year of an `rmc` its last two
+/// digits, other numbers two decimals or one, as the standard allows 82 characters. A course or
+/// heading may be any angle. A message with a number that the sentence cannot say, such as a
+/// latitude of 91, fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct EncodeConfig {
     /// What a message is.
     pub format: MessageFormat,
-    /// The fields. Each has a `name` and a `type` (`f32`, `u16`). Optional: `repeat`, the number of values in a row, which are an array in JSON
-    /// and CBOR; `to`, the name of the input, by default that of the field; `unit`, which must be that of the numbers that arrive, if both
-    /// are known. `struct`: `offset` in bytes from the start of the message, by default the end of the previous field; `endian`, by default that
-    /// of the config. `json`, `cbor`, `nmea`: `path`, by default the name. `csv`: `column`, from 0, by default the one after the previous
-    /// field.
+    /// The fields. Each has a `name` and a `type` (`f32`, `u16`). Optional: `repeat`, the number of
+    /// values in a row, which are an array in JSON and CBOR; `to`, the name of the input, by
+    /// default that of the field; `unit`, which must be that of the numbers that arrive, if both
+    /// are known. `struct`: `offset` in bytes from the start of the message, by default the end of
+    /// the previous field; `endian`, by default that of the config. `json`, `cbor`, `nmea`: `path`,
+    /// by default the name. `csv`: `column`, from 0, by default the one after the previous field.
     pub fields: Vec<Field>,
     /// `struct`: byte order of fields without their own `endian`; `little` by default.
     pub endian: Option<Endian>,
@@ -55,9 +61,11 @@ pub struct EncodeConfig {
     pub sentence: Option<Sentence>,
     /// `nmea`: who speaks, as two letters or digits; `GP` by default.
     pub talker: Option<String>,
-    /// The checksum at the end of each message: `crc8` (CRC-8/SMBUS), `crc16_ccitt` (IBM-3740, CCITT-FALSE), `crc16_modbus`, `crc16_x25`,
-    /// `crc16_xmodem`, `crc32` (zlib's), `crc32c`. `crc16_ccitt` and `crc16_xmodem` are big-endian, the others little-endian; `{ of: crc32,
-    /// endian: big }` is another order. Offsets and `size` do not count it. A sentence of NMEA 0183 has its own.
+    /// The checksum at the end of each message: `crc8` (CRC-8/SMBUS), `crc16_ccitt` (IBM-3740,
+    /// CCITT-FALSE), `crc16_modbus`, `crc16_x25`, `crc16_xmodem`, `crc32` (zlib's), `crc32c`.
+    /// `crc16_ccitt` and `crc16_xmodem` are big-endian, the others little-endian;
+    /// `{ of: crc32, endian: big }` is another order. Offsets and `size` do not count it. A
+    /// sentence of NMEA 0183 has its own.
     pub crc: Option<Checksum>,
 }
 

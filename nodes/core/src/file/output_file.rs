@@ -1,4 +1,5 @@
-//! Files that sinks write: where they may be, what happens to an existing file, and writes of whole messages.
+//! Files that sinks write: where they may be, what happens to an existing file, and writes of whole
+//! messages.
 
 mod append;
 mod full;
@@ -102,12 +103,15 @@ pub fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, errors:
     ports.claim(Claim::File(real_path(&target))).blocking()
 }
 
-/// A file being written. With [`Exists::Replace`] it appears under its name when it is complete, otherwise as it is written.
+/// A file being written. With [`Exists::Replace`] it appears under its name when it is complete,
+/// otherwise as it is written.
 ///
-/// A file that was neither finished nor has accepted a message is discarded: its run did not begin, and every file is as it was.
+/// A file that was neither finished nor has accepted a message is discarded: its run did not begin,
+/// and every file is as it was.
 ///
-/// A message is accepted whole or not at all. An accepted message that cannot be written, because the disk is full, stays in
-/// the buffer, is retried, and is counted as lost if it is never written. A file that is cut short ends with a whole message.
+/// A message is accepted whole or not at all. An accepted message that cannot be written, because
+/// the disk is full, stays in the buffer, is retried, and is counted as lost if it is never
+/// written. A file that is cut short ends with a whole message.
 #[derive(Debug)]
 pub struct OutputFile {
     file: File,
@@ -118,13 +122,15 @@ pub struct OutputFile {
     pub(crate) continues: bool,
     /// What the report says of an unfinished message at the end of the file that is appended to.
     torn: Option<String>,
-    /// The bytes of the file that is appended to that remain, if it ends with an unfinished message. Cut when the run writes first.
+    /// The bytes of the file that is appended to that remain, if it ends with an unfinished
+    /// message. Cut when the run writes first.
     whole: Option<u64>,
     /// Bytes accepted but not yet written, and where messages end in them.
     buffer: Vec<u8>,
     ends: Vec<usize>,
     written: u64,
-    /// How many of them come before the first message, and how many belong to a message whose end is in the buffer.
+    /// How many of them come before the first message, and how many belong to a message whose end
+    /// is in the buffer.
     head: u64,
     begun: u64,
     full: FullDisk,
@@ -187,7 +193,8 @@ impl OutputFile {
         &self.path
     }
 
-    /// Reports the messages that are not written when the node ends, and an unfinished message that was found, if any.
+    /// Reports the messages that are not written when the node ends, and an unfinished message that
+    /// was found, if any.
     pub fn metrics(&self, to: &mut Metrics) {
         self.full.metrics(self.ends.len() as u64, to);
         if let Some(torn) = &self.torn {
@@ -201,8 +208,8 @@ impl OutputFile {
         self.buffer.len() as u64
     }
 
-    /// Makes room for a message. If it fails, no message can be accepted at the moment; nor if it returns false, because the disk is full:
-    /// the message is counted as lost.
+    /// Makes room for a message. If it fails, no message can be accepted at the moment; nor if it
+    /// returns false, because the disk is full: the message is counted as lost.
     pub fn make_room(&mut self) -> Result<bool, NodeError> {
         if !self.has_messages() {
             self.head = self.written + self.buffer.len() as u64;
@@ -242,7 +249,8 @@ impl OutputFile {
         Ok(has_room)
     }
 
-    /// Writes what is buffered, unless the disk was full just now. While it stays full and no message came since, that is no further failure.
+    /// Writes what is buffered, unless the disk was full just now. While it stays full and no
+    /// message came since, that is no further failure.
     pub fn flush(&mut self) -> Result<(), NodeError> {
         if self.full.waits() {
             return Ok(());
@@ -313,8 +321,8 @@ impl OutputFile {
         self.messages
     }
 
-    /// Writes what is buffered, for the last time. Where the disk is full and the node goes on, the file ends with the last message that
-    /// fits; the others are counted as lost.
+    /// Writes what is buffered, for the last time. Where the disk is full and the node goes on, the
+    /// file ends with the last message that fits; the others are counted as lost.
     pub fn settle(&mut self) -> Result<(), NodeError> {
         let written = self.write_all();
         if written.is_err() && self.full.is_full() {
@@ -358,7 +366,8 @@ impl OutputFile {
     }
 }
 
-/// Writes as much as the system takes. Returns how many bytes that was, and the error if it was not all.
+/// Writes as much as the system takes. Returns how many bytes that was, and the error if it was not
+/// all.
 fn write_to(file: &mut impl Write, bytes: &[u8]) -> (usize, Option<io::Error>) {
     let mut done = 0;
     while done < bytes.len() {
@@ -396,7 +405,8 @@ impl Drop for OutputFile {
         if !self.has_messages() {
             return self.part.take().into_iter().for_each(PartialFile::discard);
         }
-        // The run was interrupted. What was accepted may still be useful, and an error can no longer be reported.
+        // The run was interrupted. What was accepted may still be useful, and an error can no
+        // longer be reported.
         if self.write_all().is_err() {
             self.cut_short();
         }

@@ -5,8 +5,8 @@ use std::fmt::Write;
 /// Bytes that are shown.
 pub(crate) const SHOWN: usize = 64;
 
-/// Returns the beginning of a message of `length` bytes, which `bytes` begins with: `: 24 47 50 ...`, or `: "$GP" ...` of text. Nothing of
-/// an empty one.
+/// Returns the beginning of a message of `length` bytes, which `bytes` begins with:
+/// `: 24 47 50 ...`, or `: "$GP" ...` of text. Nothing of an empty one.
 pub fn excerpt(bytes: &[u8], length: usize, is_text: bool) -> String {
     let mut begin = &bytes[..bytes.len().min(SHOWN)];
     // The end may be within a character.

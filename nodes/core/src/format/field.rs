@@ -26,16 +26,18 @@ pub struct Field {
     pub dtype: DType,
     /// The number of values in a row; the port then has a vector.
     pub repeat: Option<usize>,
-    /// The name of the port, which several fields of one type may share; by default the name of the field.
+    /// The name of the port, which several fields of one type may share; by default the name of the
+    /// field.
     pub to: Option<String>,
     /// The unit of its numbers, such as `m/s²`.
     pub unit: Option<String>,
-    /// `struct`: the offset in bytes from the start of the message; by default the end of the previous field.
+    /// `struct`: the offset in bytes from the start of the message; by default the end of the
+    /// previous field.
     pub offset: Option<usize>,
     /// `struct`: the byte order; by default `endian` of the config.
     pub endian: Option<Endian>,
-    /// `json`, `cbor`: where the value is, such as `pose.position[0]` or `["a key"].x`; `nmea`: the name of the value. By default the name of the
-    /// field.
+    /// `json`, `cbor`: where the value is, such as `pose.position[0]` or `["a key"].x`; `nmea`: the
+    /// name of the value. By default the name of the field.
     pub path: Option<String>,
     /// `csv`: the number of the column, from 0; by default the one after the previous field.
     pub column: Option<usize>,
@@ -188,8 +190,8 @@ fn labels(port: &FieldPort, fields: &[Field], errors: &mut PlanErrors) -> Vec<La
     labels.collect()
 }
 
-/// Returns the ranges that lie in one another, of `(begin, end, field)`: the field of the one that begins first, that of the other, and what
-/// the first takes of it.
+/// Returns the ranges that lie in one another, of `(begin, end, field)`: the field of the one that
+/// begins first, that of the other, and what the first takes of it.
 pub fn overlaps(mut ranges: Vec<(usize, usize, usize)>) -> Vec<(usize, usize, (usize, usize))> {
     ranges.sort_unstable();
     let (mut found, mut furthest) = (Vec::new(), (0, 0));

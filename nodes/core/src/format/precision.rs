@@ -6,8 +6,8 @@ use limen::message::DType;
 /// The advice for an input of numbers that have lost digits already.
 pub const READ_AS_F64: &str = "write `type: f64` where the numbers are read; a `cast` does not bring digits back";
 
-/// Returns whether a type keeps every digit that a text gives a value, as `f32` does not for `1700000000.123`. Integer types are exact
-/// or refuse a value, so they keep all.
+/// Returns whether a type keeps every digit that a text gives a value, as `f32` does not for
+/// `1700000000.123`. Integer types are exact or refuse a value, so they keep all.
 pub(crate) fn keeps(dtype: DType, text: &[u8], value: Value) -> bool {
     match (dtype, value) {
         // Beyond these, a type has some whole numbers only, and is printed with other digits.
@@ -21,7 +21,8 @@ pub(crate) fn keeps(dtype: DType, text: &[u8], value: Value) -> bool {
     }
 }
 
-/// Returns half of the last digit's unit: 0.0005 of `1.234`, with a margin for the rounding of this number.
+/// Returns half of the last digit's unit: 0.0005 of `1.234`, with a margin for the rounding of this
+/// number.
 fn half_unit(text: &[u8]) -> f64 {
     let text = text.trim_ascii();
     let end = text.iter().position(|byte| matches!(byte, b'e' | b'E')).unwrap_or(text.len());

@@ -174,7 +174,8 @@ impl Record {
         Record { slots, ports, is_exact: false, fault: None, missing: None }
     }
 
-    /// As [`Record::new`], and refuses a whole number that its type rounds, and a greater fraction of which its type loses digits.
+    /// As [`Record::new`], and refuses a whole number that its type rounds, and a greater fraction
+    /// of which its type loses digits.
     pub fn exact(fields: &[Field], ports: &[FieldPort]) -> Record {
         Record { is_exact: true, ..Record::new(fields, ports) }
     }
@@ -242,7 +243,8 @@ impl Record {
 /// The greatest whole number up to which an `f64` has every whole number.
 const MOST_EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// The number in a type; `None` if it is out of the type's range, or a fraction for an integer type. A fraction is rounded.
+/// The number in a type; `None` if it is out of the type's range, or a fraction for an integer
+/// type. A fraction is rounded.
 fn converted<T: Number>(value: Value) -> Option<T> {
     match value {
         Value::Whole(value) if T::IS_WHOLE => {
@@ -262,8 +264,8 @@ fn converted<T: Number>(value: Value) -> Option<T> {
     }
 }
 
-/// Whether a number lost digits in its type. A fraction that is smaller than the whole numbers which `f32` lacks is a measurement: its last
-/// digits may be rounded.
+/// Whether a number lost digits in its type. A fraction that is smaller than the whole numbers
+/// which `f32` lacks is a measurement: its last digits may be rounded.
 fn is_rounded<T: Number>(dtype: DType, value: Value, number: T) -> bool {
     match value {
         Value::Whole(value) if !T::IS_WHOLE => number.to_f64() as i128 != value,

@@ -130,13 +130,15 @@ impl Row {
     }
 }
 
-/// The words that mean a missing value to pandas, and therefore in the files of many programs; `nan` is a number of Rust, too.
+/// The words that mean a missing value to pandas, and therefore in the files of many programs;
+/// `nan` is a number of Rust, too.
 const MISSING: [&str; 15] = [
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA", "NULL", "None",
     "n/a", "null",
 ];
 
-/// Returns the number of a column; `None` for other text and for a number beyond the range of `f64`.
+/// Returns the number of a column; `None` for other text and for a number beyond the range of
+/// `f64`.
 pub(crate) fn parse(text: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(text).ok()?.trim();
     // Fractions have a `.`, an exponent or letters, which `i128` refuses.

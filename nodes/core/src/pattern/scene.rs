@@ -193,8 +193,8 @@ const STEPS: u64 = 8;
 /// to three pixels a frame.
 const SPEED: (u64, u64) = (STEPS / 2, STEPS * 3);
 
-/// Draws frame `frame` of the moving scene of `seed`: five shapes before one background, each of which
-/// moves at a constant speed and turns back at the edges of the frame.
+/// Draws frame `frame` of the moving scene of `seed`: five shapes before one background, each of
+/// which moves at a constant speed and turns back at the edges of the frame.
 ///
 /// Row `n` of `boxes` is the same object in every frame; a later object covers an earlier one where
 /// they meet. Pixels and boxes are otherwise those of [`render`], and the noise of every frame is

@@ -20,11 +20,12 @@ const BUFFER: usize = 8 << 10;
 
 /// Prints messages to standard output, one line each: `12 label=7 score=0.98`.
 ///
-/// A line has the sequence number (`seq`) and the value of each input. Tensors of more than 16 elements are shown as type and shape. Inputs
-/// may have any names. With several inputs, `seq` is the number of the trigger's or the anchor's message.
+/// A line has the sequence number (`seq`) and the value of each input. Tensors of more than 16
+/// elements are shown as type and shape. Inputs may have any names. With several inputs, `seq` is
+/// the number of the trigger's or the anchor's message.
 ///
-/// While nobody reads standard output (`| less`), the node waits, and so do the blocking edges upstream. Lines that are still not printed
-/// when `run.stop` has passed are counted (`unwritten`).
+/// While nobody reads standard output (`| less`), the node waits, and so do the blocking edges
+/// upstream. Lines that are still not printed when `run.stop` has passed are counted (`unwritten`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ConsoleConfig {
     /// Prints the first of every `every` messages; 1 by default.

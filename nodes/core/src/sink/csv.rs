@@ -15,16 +15,19 @@ use std::io::{BufRead, BufReader};
 /// Most columns of a table.
 const MAX_COLUMNS: usize = 1024;
 
-/// Writes one row per message to a comma-separated file: the sequence number (`seq`), then the value of each input.
+/// Writes one row per message to a comma-separated file: the sequence number (`seq`), then the
+/// value of each input.
 ///
 /// With several inputs, `seq` is the number of the trigger's or the anchor's message.
 ///
-/// A scalar or text input has one column, `<input>`; a vector or a small array of fixed shape has one column per element,
-/// `<input>_0`, `<input>_1` and so on, or `<input>_<name>` if its numbers have names; a unit follows in brackets: `imu_ax (m/s²)`. Inputs may
-/// have any names; their columns are in the order of the graph file.
+/// A scalar or text input has one column, `<input>`; a vector or a small array of fixed shape has
+/// one column per element, `<input>_0`, `<input>_1` and so on, or `<input>_<name>` if its numbers
+/// have names; a unit follows in brackets: `imu_ax (m/s²)`. Inputs may have any names; their
+/// columns are in the order of the graph file.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CsvSinkConfig {
-    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of the path is created.
+    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of
+    /// the path is created.
     pub path: String,
     /// What to do with a file that already exists; `replace` by default.
     #[serde(default)]

@@ -10,11 +10,12 @@ use serde::Deserialize;
 
 /// Writes the bytes of every message to a file.
 ///
-/// The `file` source reads the same file back with the same `framing`. Elements of more than one byte are written in
-/// little-endian order.
+/// The `file` source reads the same file back with the same `framing`. Elements of more than one
+/// byte are written in little-endian order.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct FileSinkConfig {
-    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of the path is created.
+    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of
+    /// the path is created.
     pub path: String,
     /// What to do with a file that already exists; `replace` by default.
     #[serde(default)]

@@ -12,11 +12,13 @@ use serde::Deserialize;
 
 /// Writes one JSON object per message to a file, one per line: `{"seq":0,"<input>":...}`.
 ///
-/// Inputs may have any names. A scalar is a number, text is a string, any other tensor is an array nested by its shape. NaN and
-/// infinities are `null`. With several inputs, `seq` is the number of the trigger's or the anchor's message.
+/// Inputs may have any names. A scalar is a number, text is a string, any other tensor is an array
+/// nested by its shape. NaN and infinities are `null`. With several inputs, `seq` is the number of
+/// the trigger's or the anchor's message.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct JsonlConfig {
-    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of the path is created.
+    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of
+    /// the path is created.
     pub path: String,
     /// What to do with a file that already exists; `replace` by default.
     #[serde(default)]

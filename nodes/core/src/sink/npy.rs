@@ -8,13 +8,16 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Writes all messages as one array that `numpy.load` reads. Its first dim is the number of messages.
+/// Writes all messages as one array that `numpy.load` reads. Its first dim is the number of
+/// messages.
 ///
-/// All messages have the same, fixed shape. `bf16` is refused, because NumPy has no such type. While the graph runs, the header
-/// of the file is brought up to date whenever no further message is waiting, and twice a second otherwise.
+/// All messages have the same, fixed shape. `bf16` is refused, because NumPy has no such type.
+/// While the graph runs, the header of the file is brought up to date whenever no further message
+/// is waiting, and twice a second otherwise.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct NpySinkConfig {
-    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of the path is created.
+    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of
+    /// the path is created.
     pub path: String,
     /// What to do with a file that already exists, `replace` or `fail`; `replace` by default.
     #[serde(default)]
@@ -126,7 +129,8 @@ impl Sink for NpySink {
 
 impl Drop for NpySink {
     fn drop(&mut self) {
-        // The run was interrupted: the header counts only the items that were written. An error can no longer be reported.
+        // The run was interrupted: the header counts only the items that were written. An error can
+        // no longer be reported.
         let _ = self.file.settle();
         let _ = self.update_header();
     }

@@ -5,7 +5,8 @@ use limen::node::{Building, Connected, Many, MessageSet, Metrics, Node, NodeErro
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Discards messages and counts them. With several inputs, of any names, a set of messages counts as one.
+/// Discards messages and counts them. With several inputs, of any names, a set of messages counts
+/// as one.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct NullConfig {}
 

@@ -9,16 +9,19 @@ use serde::Deserialize;
 
 /// Compares the inputs `predicted` and `truth` and reports how often they agree.
 ///
-/// With `task: labels`, both are `i32[]`, and the report has `accuracy`, `correct`, `total`. With `task: boxes`, both are
-/// `f32[≤n,6]`, and the report has `precision`, `recall`, `true_positives`, `false_positives`, `missed`, and
-/// `mean_average_precision`: the mean over the classes of the precision at 101 recalls, as COCO has it, at the one `iou`. For that the
-/// detector's threshold should be low; scores count from 0 to 1, in steps of 1/1024. Ratios whose denominator is 0 are 0.
+/// With `task: labels`, both are `i32[]`, and the report has `accuracy`, `correct`, `total`. With
+/// `task: boxes`, both are `f32[≤n,6]`, and the report has `precision`, `recall`, `true_positives`,
+/// `false_positives`, `missed`, and `mean_average_precision`: the mean over the classes of the
+/// precision at 101 recalls, as COCO has it, at the one `iou`. For that the detector's threshold
+/// should be low; scores count from 0 to 1, in steps of 1/1024. Ratios whose denominator is 0
+/// are 0.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ScoreConfig {
     /// What to compare; `labels` by default.
     #[serde(default)]
     pub task: Task,
-    /// A predicted box matches a true box of its class if their intersection over union is at least this; 0.5 by default.
+    /// A predicted box matches a true box of its class if their intersection over union is at least
+    /// this; 0.5 by default.
     #[serde(default = "half")]
     pub iou: f32,
 }
@@ -34,7 +37,8 @@ pub enum Task {
     /// One integer per message.
     #[default]
     Labels,
-    /// Boxes with classes; each true box is matched at most once. Predicted boxes are matched in the order of their scores.
+    /// Boxes with classes; each true box is matched at most once. Predicted boxes are matched in
+    /// the order of their scores.
     Boxes,
 }
 
@@ -80,8 +84,8 @@ impl Curve {
         step.1 = step.1.saturating_add(1);
     }
 
-    /// The mean, over 101 recalls, of the highest precision at that recall or beyond: Lin et al., Microsoft COCO (2014), as pycocotools
-    /// computes it.
+    /// The mean, over 101 recalls, of the highest precision at that recall or beyond: Lin et al.,
+    /// Microsoft COCO (2014), as pycocotools computes it.
     fn average_precision(&self) -> f64 {
         let (mut right, mut all) = (0, 0);
         let mut points = Vec::new();
@@ -137,8 +141,9 @@ struct Matcher {
 }
 
 impl Matcher {
-    /// Tells of each predicted box whether it matches a true box, and returns how many do. The highest score is matched first, each box
-    /// with the unmatched true box of its class that it overlaps most.
+    /// Tells of each predicted box whether it matches a true box, and returns how many do. The
+    /// highest score is matched first, each box with the unmatched true box of its class that it
+    /// overlaps most.
     fn match_boxes(
         &mut self,
         predicted: &[BoxRow],
@@ -158,7 +163,8 @@ impl Matcher {
             let mut best = (iou, None);
             for (i, _) in candidates.enumerate().filter(|(_, fits)| *fits) {
                 let overlap = boxes::iou(row, &truth[i]);
-                // The first of equal overlaps wins. Boxes without overlap never match, even if `iou` is 0.
+                // The first of equal overlaps wins. Boxes without overlap never match, even if
+                // `iou` is 0.
                 if overlap > 0.0 && (overlap > best.0 || best.1.is_none() && overlap == best.0) {
                     best = (overlap, Some(i));
                 }
@@ -299,13 +305,15 @@ mod tests {
 
     #[test]
     fn the_box_with_the_highest_score_is_matched_first() {
-        // Both overlap the first true box. The higher score overlaps it more and takes it; the other one matches the second.
+        // Both overlap the first true box. The higher score overlaps it more and takes it; the
+        // other one matches the second.
         let truth = [row(0.0, 1.0, 0.0), row(6.0, 1.0, 0.0)];
         let predicted = [row(3.0, 0.6, 0.0), row(1.0, 0.9, 0.0)];
         assert_eq!(Matcher::default().match_boxes(&predicted, &truth, 0.5, |_, _| {}), 2);
     }
 
-    /// The figures are those of pycocotools 2.0.11 for the same boxes (`COCOeval`, `iouThrs` 0.5, one size, 100 detections).
+    /// The figures are those of pycocotools 2.0.11 for the same boxes (`COCOeval`, `iouThrs` 0.5,
+    /// one size, 100 detections).
     #[test]
     fn the_mean_average_precision_is_that_of_coco() {
         let truth = |class| [row(0.0, 1.0, class), row(50.0, 1.0, class), row(100.0, 1.0, class)];

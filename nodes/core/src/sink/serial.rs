@@ -16,9 +16,10 @@ const SEND_WAIT: u64 = 100_000_000;
 
 /// Sends the bytes of every message to a serial device.
 ///
-/// The line has 8 data bits, no parity, one stop bit and no flow control. The device is outside the graph's folder, so the
-/// command line has to allow it: `--allow-path /dev`. The next message is taken when the device has taken this one. Messages
-/// that the device does not accept in time are counted (`full`), and so are messages for a device that is gone (`unsent`).
+/// The line has 8 data bits, no parity, one stop bit and no flow control. The device is outside the
+/// graph's folder, so the command line has to allow it: `--allow-path /dev`. The next message is
+/// taken when the device has taken this one. Messages that the device does not accept in time are
+/// counted (`full`), and so are messages for a device that is gone (`unsent`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct SerialSinkConfig {
     /// The device file, such as `/dev/ttyUSB0`.

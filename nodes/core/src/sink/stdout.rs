@@ -15,10 +15,12 @@ const BUFFER: usize = 8 << 10;
 
 /// Writes the bytes of every message to standard output, for the next program of a pipeline.
 ///
-/// `limen-run` prints its report there too, after the last message; with `--quiet` only problems are printed. With `--json`,
-/// which reserves standard output for the report, messages go to standard error. When the reader closes the pipe, as `| head`
-/// does, the node fails, which ends the run unless `on_error` says otherwise. While the reader does not read, the node waits, and so do the
-/// blocking edges upstream. Messages that are still not written when `run.stop` has passed are counted (`unwritten`).
+/// `limen-run` prints its report there too, after the last message; with `--quiet` only problems
+/// are printed. With `--json`, which reserves standard output for the report, messages go to
+/// standard error. When the reader closes the pipe, as `| head` does, the node fails, which ends
+/// the run unless `on_error` says otherwise. While the reader does not read, the node waits, and so
+/// do the blocking edges upstream. Messages that are still not written when `run.stop` has passed
+/// are counted (`unwritten`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct StdoutConfig {
     /// How the end of a message is marked; `lines` by default.

@@ -19,29 +19,31 @@ const CONNECT_WAIT: u64 = 500_000_000;
 /// How long to wait for the last bytes when the stream ends, ns.
 const DRAIN_WAIT: u64 = 500_000_000;
 
-/// Sends the bytes of every message over TCP: to all connected peers (`listen`), or over a connection that the node makes, and
-/// remakes when it is lost (`connect`).
+/// Sends the bytes of every message over TCP: to all connected peers (`listen`), or over a
+/// connection that the node makes, and remakes when it is lost (`connect`).
 ///
-/// Messages without a connection are counted (`unsent`), and so are messages for a peer that still has an earlier one pending
-/// (`full`). A peer that does not read slows the graph only if the node made the connection: it then waits up to 100 ms, once until the
-/// peer reads again. A peer is
-/// disconnected when it has accepted nothing for 8 s. A message counts as sent when the kernel has taken it; whether it arrived is not
-/// known.
+/// Messages without a connection are counted (`unsent`), and so are messages for a peer that still
+/// has an earlier one pending (`full`). A peer that does not read slows the graph only if the node
+/// made the connection: it then waits up to 100 ms, once until the peer reads again. A peer is
+/// disconnected when it has accepted nothing for 8 s. A message counts as sent when the kernel has
+/// taken it; whether it arrived is not known.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct TcpSinkConfig {
-    /// The address to listen on: a port alone cannot be reached from other machines, `0.0.0.0:9000` listens on all
-    /// interfaces, `192.168.1.5:9000` on the interface with that address.
+    /// The address to listen on: a port alone cannot be reached from other machines, `0.0.0.0:9000`
+    /// listens on all interfaces, `192.168.1.5:9000` on the interface with that address.
     pub listen: Option<Address>,
     /// The address to connect to, instead of `listen`: a port alone is a port of this machine.
     pub connect: Option<Address>,
     /// How the end of a message is marked; `lines` by default.
     #[serde(default)]
     pub framing: Framing,
-    /// Most connections at a time, up to 64; further ones are closed at once and counted (`refused`). 16 by default.
+    /// Most connections at a time, up to 64; further ones are closed at once and counted
+    /// (`refused`). 16 by default.
     pub max_connections: Option<usize>,
-    /// Closes a connection whose peer has not taken all pending bytes for this long, such as `10s`, and counts it (`idle`). By
-    /// default only the kernel closes connections, after 8 s in which the peer accepts nothing. With or without `idle`, when the
-    /// limit of connections is reached, a new one displaces one that has been idle for 5 s (`displaced`).
+    /// Closes a connection whose peer has not taken all pending bytes for this long, such as `10s`,
+    /// and counts it (`idle`). By default only the kernel closes connections, after 8 s in which
+    /// the peer accepts nothing. With or without `idle`, when the limit of connections is reached,
+    /// a new one displaces one that has been idle for 5 s (`displaced`).
     pub idle: Option<Span>,
 }
 
@@ -120,7 +122,8 @@ impl Sink for TcpSink {
     fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
         self.frame.clear();
         self.framing.write(input.body.bytes(), &mut self.frame)?;
-        // The kernel takes bytes even for a peer that has just closed the connection, so check before they count as sent.
+        // The kernel takes bytes even for a peer that has just closed the connection, so check
+        // before they count as sent.
         for at in (0..self.links.peers.len()).rev() {
             if !self.links.peers[at].discard_input() {
                 self.disconnect(at);
@@ -130,7 +133,8 @@ impl Sink for TcpSink {
             self.unsent.lose(1, || "there is no connection".into());
             return Ok(());
         }
-        // Wait only for a peer that the graph itself connects to: any other peer could slow the graph at will.
+        // Wait only for a peer that the graph itself connects to: any other peer could slow the
+        // graph at will.
         let now = self.clock.now();
         let until = if self.links.listens() { Time::ZERO } else { now + SEND_WAIT };
         for at in (0..self.links.peers.len()).rev() {

@@ -15,12 +15,13 @@ const LARGEST: usize = 65_507;
 
 /// Sends the bytes of every message as a datagram.
 ///
-/// Whether a datagram arrives is not known. A message that cannot be sent at once, because the network is down or its queue is
-/// full, is counted (`unsent`) and does not stop the graph. A message of more than 65507 bytes fails the call.
+/// Whether a datagram arrives is not known. A message that cannot be sent at once, because the
+/// network is down or its queue is full, is counted (`unsent`) and does not stop the graph. A
+/// message of more than 65507 bytes fails the call.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct UdpSinkConfig {
-    /// The address to send to: a port alone is a port of this machine, `192.168.1.5:9000` one of another machine, which may be a
-    /// broadcast address or a multicast group.
+    /// The address to send to: a port alone is a port of this machine, `192.168.1.5:9000` one of
+    /// another machine, which may be a broadcast address or a multicast group.
     pub to: Address,
 }
 
@@ -61,7 +62,8 @@ impl Node for UdpSink {
     }
 
     fn build(config: UdpSinkConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        // For a loopback destination, bind to loopback too, so that other machines cannot reach the socket.
+        // For a loopback destination, bind to loopback too, so that other machines cannot reach the
+        // socket.
         let from: IpAddr = match (config.to.0.ip(), config.to.is_elsewhere()) {
             (IpAddr::V4(_), false) => Ipv4Addr::LOCALHOST.into(),
             (IpAddr::V4(_), true) => Ipv4Addr::UNSPECIFIED.into(),

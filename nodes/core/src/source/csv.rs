@@ -20,37 +20,42 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use table::{CsvTable, LONGEST_ROW};
 
-/// Reads the rows of a comma-separated file as numbers: `row` `f32[n]`, or `f64[n]` if the file has numbers with more digits than `f32` keeps.
+/// Reads the rows of a comma-separated file as numbers: `row` `f32[n]`, or `f64[n]` if the file has
+/// numbers with more digits than `f32` keeps.
 ///
-/// The first line names the columns, with units in brackets or without: `ax (m/s²)`; names and units go on into tables and recordings. A
-/// first line of numbers is data.
+/// The first line names the columns, with units in brackets or without: `ax (m/s²)`; names and
+/// units go on into tables and recordings. A first line of numbers is data.
 ///
-/// A column with a `type` has an output of its own: `columns: [{ name: t, type: i64 }, ax, ay]` produces `t` `i64[]` and `row` `f32[2]`. Time
-/// stamps in nanoseconds need `i64`. The first 1,000 rows decide whether `row` is `f32` or `f64`; `type` sets it. Later rows with more digits
-/// than it keeps fail one call, unless `type` is set.
+/// A column with a `type` has an output of its own: `columns: [{ name: t, type: i64 }, ax, ay]`
+/// produces `t` `i64[]` and `row` `f32[2]`. Time stamps in nanoseconds need `i64`. The first 1,000
+/// rows decide whether `row` is `f32` or `f64`; `type` sets it. Later rows with more digits than it
+/// keeps fail one call, unless `type` is set.
 ///
-/// A missing value is NaN, which integer types do not have: an empty field, `nan`, `NA`, `N/A`, `n/a`, `null`, `NULL`, `None`, `<NA>`,
-/// `#N/A`, and whatever else pandas reads as missing. Rows with a missing value are counted (`missing`). A field that is not a number of its type, or a row that is too long, fails one call;
-/// with `on_error: skip` the next row follows.
+/// A missing value is NaN, which integer types do not have: an empty field, `nan`, `NA`, `N/A`,
+/// `n/a`, `null`, `NULL`, `None`, `<NA>`, `#N/A`, and whatever else pandas reads as missing. Rows
+/// with a missing value are counted (`missing`). A field that is not a number of its type, or a row
+/// that is too long, fails one call; with `on_error: skip` the next row follows.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CsvSourceConfig {
     /// The file, relative to the graph's folder.
     pub path: String,
-    /// The columns to read, in the order of the output; all by default. A column is its name, its number from 0, or
-    /// `{ name: t, type: i64, to: time }`, which has an output of its own: `to`, or by default its name.
+    /// The columns to read, in the order of the output; all by default. A column is its name, its
+    /// number from 0, or `{ name: t, type: i64, to: time }`, which has an output of its own: `to`,
+    /// or by default its name.
     #[serde(default)]
     pub columns: Vec<Column>,
-    /// The element type of `row`. With `f32`, numbers are rounded. By default it is `f32`, or `f64` if `f32` would round a number of the
-    /// first 1,000 rows.
+    /// The element type of `row`. With `f32`, numbers are rounded. By default it is `f32`, or `f64`
+    /// if `f32` would round a number of the first 1,000 rows.
     #[serde(rename = "type")]
     pub dtype: Option<DType>,
     /// Whether the first line names the columns. By default it does unless it has numbers only.
     pub header: Option<bool>,
-    /// Bytes of the longest row, not counting separators and quotes, such as `4MiB`; `1MiB` by default.
+    /// Bytes of the longest row, not counting separators and quotes, such as `4MiB`; `1MiB` by
+    /// default.
     #[serde(default = "max_bytes")]
     pub max_bytes: Bytes,
-    /// Rows per second, such as `100Hz`: row `n` is due `n` periods after the first, and a late one keeps its due time as
-    /// origin. By default rows are sent as fast as the graph accepts them.
+    /// Rows per second, such as `100Hz`: row `n` is due `n` periods after the first, and a late one
+    /// keeps its due time as origin. By default rows are sent as fast as the graph accepts them.
     pub rate: Option<Rate>,
     /// How many times to read the file; 1 by default.
     #[serde(default = "one")]
@@ -71,7 +76,8 @@ pub struct CsvSource {
     table: CsvTable,
     pace: Pace,
     passes: u32,
-    /// Whether the next row was read to its end, or why it cannot be read; `None` at the end. Reading one row ahead tells which row is the last.
+    /// Whether the next row was read to its end, or why it cannot be read; `None` at the end.
+    /// Reading one row ahead tells which row is the last.
     ahead: Option<Result<bool, NodeError>>,
     /// Rows with a missing value, and where the first one is.
     missing: IncidentCounter,

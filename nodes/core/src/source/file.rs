@@ -26,15 +26,16 @@ pub struct FileSourceConfig {
     /// How the end of a message is marked; `lines` by default.
     #[serde(default)]
     pub framing: Framing,
-    /// Bytes of the longest message, such as `4KiB`; `64KiB` by default. With `framing: raw`, every message but the last has
-    /// this size, with `framing: fixed` every message.
+    /// Bytes of the longest message, such as `4KiB`; `64KiB` by default. With `framing: raw`, every
+    /// message but the last has this size, with `framing: fixed` every message.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
-    /// The content of a message: `text`, which `csv`, `jsonl` and `console` write as text, or `bytes`. By default `text` with
-    /// lines, else `bytes`.
+    /// The content of a message: `text`, which `csv`, `jsonl` and `console` write as text, or
+    /// `bytes`. By default `text` with lines, else `bytes`.
     pub content: Option<Content>,
-    /// Messages per second, such as `100Hz`: message `n` is due `n` periods after the first, and a late one keeps its due
-    /// time as origin. By default messages are sent as fast as the graph accepts them.
+    /// Messages per second, such as `100Hz`: message `n` is due `n` periods after the first, and a
+    /// late one keeps its due time as origin. By default messages are sent as fast as the graph
+    /// accepts them.
     pub rate: Option<Rate>,
     /// How many times to read the file; 1 by default.
     #[serde(default = "one")]
@@ -59,7 +60,8 @@ pub struct FileSource {
     number: u64,
     /// The file was read to its end.
     is_read: bool,
-    /// The next message, or why it cannot be sent; `None` at the end. Reading one message ahead tells which one is the last.
+    /// The next message, or why it cannot be sent; `None` at the end. Reading one message ahead
+    /// tells which one is the last.
     ahead: Option<Result<Range<usize>, NodeError>>,
 }
 

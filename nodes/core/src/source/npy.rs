@@ -12,16 +12,18 @@ use serde::Deserialize;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
-/// Reads an array from a NumPy `.npy` file, one item of its first dim per message: `value`, with the type of the array and the
-/// shape of an item. An array of bools becomes `u8`: 0 or 1.
+/// Reads an array from a NumPy `.npy` file, one item of its first dim per message: `value`, with
+/// the type of the array and the shape of an item. An array of bools becomes `u8`: 0 or 1.
 ///
-/// Type and shape are known while planning. From a truncated file the complete items are sent, then one call fails.
+/// Type and shape are known while planning. From a truncated file the complete items are sent, then
+/// one call fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct NpySourceConfig {
     /// The file, relative to the graph's folder.
     pub path: String,
-    /// Items per second, such as `100Hz`: item `n` is due `n` periods after the first, and a late one keeps its due time as
-    /// origin. By default items are sent as fast as the graph accepts them.
+    /// Items per second, such as `100Hz`: item `n` is due `n` periods after the first, and a late
+    /// one keeps its due time as origin. By default items are sent as fast as the graph accepts
+    /// them.
     pub rate: Option<Rate>,
     /// How many times to read the file; 1 by default.
     #[serde(default = "one")]

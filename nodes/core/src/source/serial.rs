@@ -16,11 +16,13 @@ use std::io::Read as _;
 
 /// Receives messages from a serial device: `bytes` `u8[≤max_bytes]`.
 ///
-/// The line has 8 data bits, no parity, one stop bit and no flow control. The device is outside the graph's folder, so the
-/// command line has to allow it: `--allow-path /dev`. Messages longer than `max_bytes` are counted (`too_large`), and so are
-/// messages that are not framed as they should be (`malformed`) or cut short because the device was lost (`partial`). The graph does not start if the device is missing; a device that
-/// is unplugged later is reopened when it is back. The origin of a message is the time at which its last bytes were read,
-/// because the kernel does not timestamp serial input.
+/// The line has 8 data bits, no parity, one stop bit and no flow control. The device is outside the
+/// graph's folder, so the command line has to allow it: `--allow-path /dev`. Messages longer than
+/// `max_bytes` are counted (`too_large`), and so are messages that are not framed as they should be
+/// (`malformed`) or cut short because the device was lost (`partial`). The graph does not start if
+/// the device is missing; a device that is unplugged later is reopened when it is back. The origin
+/// of a message is the time at which its last bytes were read, because the kernel does not
+/// timestamp serial input.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct SerialSourceConfig {
     /// The device file, such as `/dev/ttyUSB0`.
@@ -33,8 +35,8 @@ pub struct SerialSourceConfig {
     /// Bytes of the longest message, such as `4KiB`; `64KiB` by default.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
-    /// The content of a message: `text`, which `csv`, `jsonl` and `console` write as text, or `bytes`. By default `text` with
-    /// lines, else `bytes`.
+    /// The content of a message: `text`, which `csv`, `jsonl` and `console` write as text, or
+    /// `bytes`. By default `text` with lines, else `bytes`.
     pub content: Option<limen::message::Content>,
     /// What to do when the device has disappeared; `reconnect` by default.
     #[serde(default)]
@@ -114,8 +116,8 @@ impl Source for SerialSource {
             }
             Some(Err(unusable)) => {
                 unusable.lose(self.deframer.max(), &mut self.too_large, &mut self.malformed);
-                // A length corrupted by noise would skip many messages. Discard the buffer instead: the next bytes may begin
-                // a message.
+                // A length corrupted by noise would skip many messages. Discard the buffer instead:
+                // the next bytes may begin a message.
                 if self.framing.has_length() {
                     self.deframer.clear();
                 }

@@ -15,20 +15,20 @@ use std::io::{self, Stdin as Input};
 
 /// Reads standard input in lines, in records or as it arrives: `bytes` `u8[≤max_bytes]`.
 ///
-/// The stream ends when the input ends. A message that is too long fails one call; with `on_error: skip` the next message
-/// follows.
+/// The stream ends when the input ends. A message that is too long fails one call; with
+/// `on_error: skip` the next message follows.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct StdinConfig {
     /// How the end of a message is marked; `lines` by default.
     #[serde(default)]
     pub framing: Framing,
-    /// Bytes of the longest message, such as `4KiB`; `64KiB` by default. With `framing: fixed`, every message has this size:
-    /// `max_bytes: 921600B` takes raw frames of 640×480 pixels with three channels, which `reshape` makes an image
-    /// (`shape: [480, 640, 3]`).
+    /// Bytes of the longest message, such as `4KiB`; `64KiB` by default. With `framing: fixed`,
+    /// every message has this size: `max_bytes: 921600B` takes raw frames of 640×480 pixels with
+    /// three channels, which `reshape` makes an image (`shape: [480, 640, 3]`).
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
-    /// The content of a message: `text`, which `csv`, `jsonl` and `console` write as text, or `bytes`. By default `text` with
-    /// lines, else `bytes`.
+    /// The content of a message: `text`, which `csv`, `jsonl` and `console` write as text, or
+    /// `bytes`. By default `text` with lines, else `bytes`.
     pub content: Option<limen::message::Content>,
 }
 
@@ -104,7 +104,8 @@ impl Source for Stdin {
             return Ok(Next::Done);
         }
         let fail = |error: io::Error| NodeError::file("standard input", error);
-        // Standard input may be shared with other processes, so it is not made nonblocking; poll before each read instead.
+        // Standard input may be shared with other processes, so it is not made nonblocking; poll
+        // before each read instead.
         if !ready::is_readable(&*self.input).map_err(fail)? {
             return Ok(Next::WhenReady(Time::NEVER));
         }

@@ -20,8 +20,9 @@ const MIN_SCENE: usize = 56;
 
 /// Generates images or plain tensors. The same config produces the same data on every machine.
 ///
-/// Outputs: `value` for `counter` and for `noise` with a `shape`; otherwise `image` `u8[height,width,channels]`, and for
-/// `scenes` and `moving` also the true boxes, `boxes` `f32[≤5,6]`.
+/// Outputs: `value` for `counter` and for `noise` with a `shape`; otherwise `image`
+/// `u8[height,width,channels]`, and for `scenes` and `moving` also the true boxes, `boxes`
+/// `f32[≤5,6]`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct SyntheticConfig {
     /// What to generate.
@@ -34,10 +35,12 @@ pub struct SyntheticConfig {
     pub channels: Option<usize>,
     /// Shape of the tensors, for `counter` and `noise`; `counter` produces scalars by default.
     pub shape: Option<Vec<usize>>,
-    /// Element type of the tensors, for `counter` (`u64` by default) and for `noise` with a `shape` (`u8` by default).
+    /// Element type of the tensors, for `counter` (`u64` by default) and for `noise` with a `shape`
+    /// (`u8` by default).
     pub dtype: Option<DType>,
-    /// Messages per second, such as `30Hz`: message `n` is due `n` periods after the first, and a late one keeps its due time
-    /// as origin. By default messages are sent as fast as the graph accepts them.
+    /// Messages per second, such as `30Hz`: message `n` is due `n` periods after the first, and a
+    /// late one keeps its due time as origin. By default messages are sent as fast as the graph
+    /// accepts them.
     pub rate: Option<Rate>,
     /// How many messages to send; unlimited by default.
     pub count: Option<u64>,
@@ -51,15 +54,15 @@ pub struct SyntheticConfig {
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
-    /// A moving diagonal sawtooth: ((x·(c+1))/2 + (y·(3−c))/2 + 7·n) mod 256, with integer divisions, for column x, row y,
-    /// channel c of message n.
+    /// A moving diagonal sawtooth: ((x·(c+1))/2 + (y·(3−c))/2 + 7·n) mod 256, with integer
+    /// divisions, for column x, row y, channel c of message n.
     Ramp,
     /// Random numbers: integers over their whole range, floats in [0, 1).
     Noise,
     /// Squares (class 0), discs (1) and triangles (2) on a dark background, with their boxes.
     Scenes,
-    /// Five such shapes that move in straight lines and turn back at the edges, with their boxes; a row is the same shape in every
-    /// message.
+    /// Five such shapes that move in straight lines and turn back at the edges, with their boxes; a
+    /// row is the same shape in every message.
     Moving,
     /// The sequence number of the message in the first element; the other elements are not written.
     Counter,

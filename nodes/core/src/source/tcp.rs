@@ -11,17 +11,18 @@ use limen::unit::{Bytes, Span};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Receives messages over TCP: `bytes` `u8[≤max_bytes]`. It accepts connections (`listen`), or makes one and remakes it when it
-/// is lost (`connect`).
+/// Receives messages over TCP: `bytes` `u8[≤max_bytes]`. It accepts connections (`listen`), or
+/// makes one and remakes it when it is lost (`connect`).
 ///
-/// Messages longer than `max_bytes` are counted (`too_large`) without being buffered; with a length prefix, the connection is
-/// closed as well. Messages that are not framed as they should be are counted (`malformed`), and connections that end within a message
-/// (`partial`). The origin of a message is the time at which
-/// its last bytes were read, because the kernel does not timestamp TCP input. Nothing is authenticated or encrypted.
+/// Messages longer than `max_bytes` are counted (`too_large`) without being buffered; with a length
+/// prefix, the connection is closed as well. Messages that are not framed as they should be are
+/// counted (`malformed`), and connections that end within a message (`partial`). The origin of a
+/// message is the time at which its last bytes were read, because the kernel does not timestamp TCP
+/// input. Nothing is authenticated or encrypted.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct TcpSourceConfig {
-    /// The address to listen on: a port alone cannot be reached from other machines, `0.0.0.0:9000` listens on all
-    /// interfaces, `192.168.1.5:9000` on the interface with that address.
+    /// The address to listen on: a port alone cannot be reached from other machines, `0.0.0.0:9000`
+    /// listens on all interfaces, `192.168.1.5:9000` on the interface with that address.
     pub listen: Option<Address>,
     /// The address to connect to, instead of `listen`: a port alone is a port of this machine.
     pub connect: Option<Address>,
@@ -31,14 +32,16 @@ pub struct TcpSourceConfig {
     /// Bytes of the longest message, such as `4KiB`; `64KiB` by default.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
-    /// The content of a message: `text`, which `csv`, `jsonl` and `console` write as text, or `bytes`. By default `text` with
-    /// lines, else `bytes`.
+    /// The content of a message: `text`, which `csv`, `jsonl` and `console` write as text, or
+    /// `bytes`. By default `text` with lines, else `bytes`.
     pub content: Option<limen::message::Content>,
-    /// Most connections at a time, up to 64; further ones are closed at once and counted (`refused`). 16 by default.
+    /// Most connections at a time, up to 64; further ones are closed at once and counted
+    /// (`refused`). 16 by default.
     pub max_connections: Option<usize>,
-    /// Closes a connection from which no complete message has arrived for this long, such as `30s`, and counts it (`idle`);
-    /// never by default. With or without `idle`, when the limit of connections is reached, a new one displaces one that has
-    /// sent no message in its first 5 s (`displaced`).
+    /// Closes a connection from which no complete message has arrived for this long, such as `30s`,
+    /// and counts it (`idle`); never by default. With or without `idle`, when the limit of
+    /// connections is reached, a new one displaces one that has sent no message in its first 5 s
+    /// (`displaced`).
     pub idle: Option<Span>,
     /// What to do when the connection, or the last of several, has ended; `reconnect` by default.
     #[serde(default)]
@@ -66,8 +69,8 @@ pub struct TcpSource {
 }
 
 impl TcpSource {
-    /// Sends the next complete message of any connection, round-robin. Returns whether there was one. Connections that have
-    /// ended are removed after their last message.
+    /// Sends the next complete message of any connection, round-robin. Returns whether there was
+    /// one. Connections that have ended are removed after their last message.
     fn send_next(&mut self, out: &mut Emit<Tensor>) -> Result<bool, NodeError> {
         let mut left = self.links.peers.len();
         while left > 0 {

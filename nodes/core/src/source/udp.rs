@@ -15,22 +15,25 @@ use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
 /// Receives UDP datagrams, one message each: `bytes` `u8[≤max_bytes]`.
 ///
-/// Lost datagrams are counted: those longer than `max_bytes` (`too_large`), those that the kernel dropped because its buffer was
-/// full (`overrun`), and those still in the kernel when the graph was stopped (`stopped`). The origin of a message is the time
-/// at which the kernel received it. Nothing is authenticated or encrypted.
+/// Lost datagrams are counted: those longer than `max_bytes` (`too_large`), those that the kernel
+/// dropped because its buffer was full (`overrun`), and those still in the kernel when the graph
+/// was stopped (`stopped`). The origin of a message is the time at which the kernel received it.
+/// Nothing is authenticated or encrypted.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct UdpSourceConfig {
-    /// The address to listen on: a port alone cannot be reached from other machines, `0.0.0.0:9000` listens on all
-    /// interfaces, `192.168.1.5:9000` on the interface with that address. `239.1.2.3:9000` or `[ff02::1234]:9000` joins a
-    /// multicast group.
+    /// The address to listen on: a port alone cannot be reached from other machines, `0.0.0.0:9000`
+    /// listens on all interfaces, `192.168.1.5:9000` on the interface with that address.
+    /// `239.1.2.3:9000` or `[ff02::1234]:9000` joins a multicast group.
     pub listen: Address,
-    /// The interface on which to join the multicast group that `listen` names: for IPv4 the address of the interface, such as
-    /// `192.168.1.5`, for IPv6 its name, such as `eth0`. By default it is joined on all interfaces.
+    /// The interface on which to join the multicast group that `listen` names: for IPv4 the address
+    /// of the interface, such as `192.168.1.5`, for IPv6 its name, such as `eth0`. By default it is
+    /// joined on all interfaces.
     pub interface: Option<String>,
     /// Bytes of the longest message, such as `4KiB`; `64KiB` by default.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
-    /// The content of a datagram: `bytes` by default, or `text`, which `csv`, `jsonl` and `console` write as text.
+    /// The content of a datagram: `bytes` by default, or `text`, which `csv`, `jsonl` and `console`
+    /// write as text.
     #[serde(default = "bytes")]
     pub content: limen::message::Content,
 }
@@ -53,8 +56,8 @@ pub struct UdpSource {
     overrun: Overrun,
 }
 
-/// Returns how many datagrams the kernel has dropped so far, from its table of sockets, because there is no next datagram to
-/// report it.
+/// Returns how many datagrams the kernel has dropped so far, from its table of sockets, because
+/// there is no next datagram to report it.
 fn dropped(socket: &UdpSocket) -> Option<u32> {
     let inode = nix::sys::stat::fstat(socket).ok()?.st_ino.to_string();
     let table = if socket.local_addr().ok()?.is_ipv4() { "udp" } else { "udp6" };
@@ -62,7 +65,8 @@ fn dropped(socket: &UdpSocket) -> Option<u32> {
     table.lines().find_map(|line| dropped_of(line, &inode))
 }
 
-/// Returns the drops in a line of the kernel's table of sockets, if the line is that of the socket with this inode.
+/// Returns the drops in a line of the kernel's table of sockets, if the line is that of the socket
+/// with this inode.
 fn dropped_of(line: &str, inode: &str) -> Option<u32> {
     let mut fields = line.split_ascii_whitespace().skip(9);
     let is_this = fields.next() == Some(inode);

@@ -6,10 +6,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// The address a socket listens on or sends to: `9000` is a port of this machine that other machines cannot reach;
-/// `192.168.1.5:9000` is a port of the machine or the interface with that address.
+/// The address a socket listens on or sends to: `9000` is a port of this machine that other
+/// machines cannot reach; `192.168.1.5:9000` is a port of the machine or the interface with that
+/// address.
 ///
-/// Host names other than `localhost` are refused: a lookup may take seconds, and its result may change.
+/// Host names other than `localhost` are refused: a lookup may take seconds, and its result may
+/// change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address(pub SocketAddr);
 

@@ -8,8 +8,8 @@ const FIRST: u64 = 100_000_000;
 /// The longest delay, ns.
 const LONGEST: u64 = 5_000_000_000;
 
-/// Decides when to retry. Each delay is drawn at random from half the step to the whole step, so that many nodes that lost
-/// the same peer do not reconnect at the same moment.
+/// Decides when to retry. Each delay is drawn at random from half the step to the whole step, so
+/// that many nodes that lost the same peer do not reconnect at the same moment.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     step: u64,

@@ -8,7 +8,8 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-/// Datagrams dropped by the kernel, which reports a wrapping 32-bit count of them with each datagram it delivers.
+/// Datagrams dropped by the kernel, which reports a wrapping 32-bit count of them with each
+/// datagram it delivers.
 #[derive(Debug, Default, Clone)]
 pub struct Overrun {
     last: u32,
@@ -59,7 +60,8 @@ pub fn receive(
         match recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut into, Some(control), MsgFlags::MSG_DONTWAIT) {
             Ok(received) => break received,
             Err(Errno::EINTR) => {}
-            // ECONNREFUSED reports an ICMP error for a datagram sent earlier; it does not concern receiving.
+            // ECONNREFUSED reports an ICMP error for a datagram sent earlier; it does not concern
+            // receiving.
             Err(Errno::EAGAIN | Errno::ECONNREFUSED) => return Ok(None),
             Err(error) => return Err(error),
         }
@@ -79,8 +81,8 @@ pub fn receive(
 /// Least memory of a datagram in the kernel's queue, bytes.
 const LEAST_QUEUED: usize = 256;
 
-/// Reads and counts the datagrams in the kernel's queue, when the node is about to close the socket. Bounded, so that a peer
-/// that keeps sending cannot keep it busy.
+/// Reads and counts the datagrams in the kernel's queue, when the node is about to close the
+/// socket. Bounded, so that a peer that keeps sending cannot keep it busy.
 pub fn drain(socket: &(impl AsRawFd + AsFd), overrun: &mut Overrun) -> u64 {
     let most = getsockopt(socket, sockopt::RcvBuf).unwrap_or(0) / LEAST_QUEUED;
     let (mut byte, mut control) = ([0], control());

@@ -1,7 +1,7 @@
 //! The framing of messages in a byte stream.
 //!
-//! A [`Deframer`] owns one buffer of fixed size and takes messages out of it. A message that is longer than allowed is
-//! skipped without being buffered, however long it is.
+//! A [`Deframer`] owns one buffer of fixed size and takes messages out of it. A message that is
+//! longer than allowed is skipped without being buffered, however long it is.
 
 use crate::format::excerpt::{SHOWN, excerpt};
 use limen::message::Content;
@@ -19,18 +19,21 @@ pub enum Framing {
     Lines,
     /// As `lines`; a sink ends each line with `\r\n`, as NMEA 0183 and many instruments ask for.
     LinesCrlf,
-    /// No marks: a message is what one read gives, at most `max_bytes`. From a `file`, every message but the last has `max_bytes`.
+    /// No marks: a message is what one read gives, at most `max_bytes`. From a `file`, every
+    /// message but the last has `max_bytes`.
     Raw,
-    /// No marks: every message has exactly `max_bytes` bytes, as raw frames of video do. A sink takes messages of one size.
+    /// No marks: every message has exactly `max_bytes` bytes, as raw frames of video do. A sink
+    /// takes messages of one size.
     Fixed,
     /// The length of each message precedes it, as 4 bytes in big-endian order.
     Length,
     /// The length of each message precedes it, as 4 bytes in little-endian order.
     LengthLe,
-    /// Consistent Overhead Byte Stuffing: a zero ends each message, whose own zeros are replaced. A reader finds the next message after
-    /// lost bytes.
+    /// Consistent Overhead Byte Stuffing: a zero ends each message, whose own zeros are replaced. A
+    /// reader finds the next message after lost bytes.
     Cobs,
-    /// SLIP (RFC 1055): the byte 0xC0 ends each message, and is escaped within it. A reader finds the next message after lost bytes.
+    /// SLIP (RFC 1055): the byte 0xC0 ends each message, and is escaped within it. A reader finds
+    /// the next message after lost bytes.
     Slip,
 }
 
@@ -111,8 +114,9 @@ impl Framing {
     }
 }
 
-/// Consistent Overhead Byte Stuffing (Cheshire and Baker, 1999): a message without zeros. Before each run of other bytes stands its length,
-/// counted from 1; behind it was a zero, unless the run is as long as one can be.
+/// Consistent Overhead Byte Stuffing (Cheshire and Baker, 1999): a message without zeros. Before
+/// each run of other bytes stands its length, counted from 1; behind it was a zero, unless the run
+/// is as long as one can be.
 mod cobs {
     /// The longest run.
     pub(super) const LONGEST: usize = 254;
@@ -127,7 +131,8 @@ mod cobs {
             while let Some(part) = parts.next() {
                 to.push(part.len() as u8 + 1);
                 to.extend_from_slice(part);
-                // A run that was cut says nothing of a zero; one that ends so needs another length, which does.
+                // A run that was cut says nothing of a zero; one that ends so needs another length,
+                // which does.
                 if part.len() == LONGEST && parts.peek().is_none() && runs.peek().is_some() {
                     to.push(1);
                 }
@@ -135,7 +140,8 @@ mod cobs {
         }
     }
 
-    /// Undoes it in place, and returns the length of the message; `None` if a run is longer than what is left.
+    /// Undoes it in place, and returns the length of the message; `None` if a run is longer than
+    /// what is left.
     pub(super) fn unstuff(bytes: &mut [u8]) -> Option<usize> {
         let (mut from, mut to) = (0, 0);
         while let Some(length) = bytes.get(from) {
@@ -172,7 +178,8 @@ mod slip {
         }
     }
 
-    /// Undoes it in place, and returns the length of the message; `None` if there is an escape of nothing.
+    /// Undoes it in place, and returns the length of the message; `None` if there is an escape of
+    /// nothing.
     pub(super) fn unescape(bytes: &mut [u8]) -> Option<usize> {
         let (mut from, mut to) = (0, 0);
         while let Some(byte) = bytes.get(from) {
@@ -258,7 +265,8 @@ impl Deframer {
         self.buffer.len()
     }
 
-    /// The free part of the buffer, to be filled. Never empty after [`Deframer::take`] has returned `None`.
+    /// The free part of the buffer, to be filled. Never empty after [`Deframer::take`] has returned
+    /// `None`.
     pub fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -274,7 +282,8 @@ impl Deframer {
         self.end = (self.end + n).min(self.buffer.len());
     }
 
-    /// Takes the next complete message: the range of its bytes, valid until the next call that changes the buffer.
+    /// Takes the next complete message: the range of its bytes, valid until the next call that
+    /// changes the buffer.
     pub fn take(&mut self) -> Option<Result<Range<usize>, Unusable>> {
         match self.framing {
             Framing::Raw => self.chunk(),
@@ -307,7 +316,8 @@ impl Deframer {
         Some(if size > self.max { Err(Unusable::TooLarge(size)) } else { Ok(range) })
     }
 
-    /// Whether the buffer holds an incomplete message. Valid after [`Deframer::take`] has returned `None`.
+    /// Whether the buffer holds an incomplete message. Valid after [`Deframer::take`] has returned
+    /// `None`.
     pub(crate) fn is_partial(&self) -> bool {
         self.start < self.end || self.skipped > 0 || self.to_skip > 0
     }
@@ -322,7 +332,8 @@ impl Deframer {
             Framing::Cobs | Framing::Slip => {
                 let end = self.framing.delimiter().unwrap_or_default();
                 let mut parts = bytes.split(|byte| *byte == end);
-                // What is behind the last end is not whole. Of one that is skipped, the end is here.
+                // What is behind the last end is not whole. Of one that is skipped, the end is
+                // here.
                 let _ = parts.next_back();
                 let first = parts.next().map_or(0, |first| u64::from(!first.is_empty() || self.skipped > 0));
                 first + parts.filter(|part| !part.is_empty()).count() as u64
@@ -434,8 +445,8 @@ impl Deframer {
 mod tests {
     use super::*;
 
-    /// Feeds `bytes` in steps of `step`. Returns the messages, `!size` for each that is too long, `~` at the end if a message
-    /// is incomplete.
+    /// Feeds `bytes` in steps of `step`. Returns the messages, `!size` for each that is too long,
+    /// `~` at the end if a message is incomplete.
     fn frames(framing: Framing, max: usize, bytes: &[u8], step: usize) -> Vec<String> {
         let mut deframer = Deframer::new(framing, max);
         let mut found = Vec::new();

@@ -6,7 +6,8 @@ use limen::node::{Descriptors, Interest, NodeError, Watched};
 use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};
 
-/// Delay until the next accept after accepting failed, as when the process has no file descriptors left, ns.
+/// Delay until the next accept after accepting failed, as when the process has no file descriptors
+/// left, ns.
 const RETRY: u64 = 100_000_000;
 /// How many connections that were aborted before they were accepted are passed over at a time.
 const MAX_ABORTED: usize = 64;
@@ -31,7 +32,8 @@ impl Listener {
         Ok(Listener { socket, next: Time::ZERO })
     }
 
-    /// Begins to accept again, after a failure, if that is due. Returns whether connections may be waiting.
+    /// Begins to accept again, after a failure, if that is due. Returns whether connections may be
+    /// waiting.
     pub fn poll(&mut self, now: Time) -> bool {
         if self.next > now {
             return false;
@@ -44,7 +46,8 @@ impl Listener {
         self.socket.is_ready()
     }
 
-    /// Returns the next connection that is waiting, without blocking; `None` if there is none, or none can be accepted.
+    /// Returns the next connection that is waiting, without blocking; `None` if there is none, or
+    /// none can be accepted.
     pub fn accept(&mut self, now: Time) -> Option<TcpStream> {
         for _ in 0..MAX_ABORTED {
             match self.socket.accept() {

@@ -38,8 +38,8 @@ impl Outgoing {
         !self.pending.is_empty()
     }
 
-    /// Until when to wait for the pending bytes; `None` if there are none, or if the deadline has passed: there is no further
-    /// wait until they are written.
+    /// Until when to wait for the pending bytes; `None` if there are none, or if the deadline has
+    /// passed: there is no further wait until they are written.
     pub(crate) fn pending_deadline(&self, now: Time) -> Option<Time> {
         (self.has_pending() && !self.is_closed && now < self.until).then_some(self.until)
     }
@@ -49,8 +49,8 @@ impl Outgoing {
         self.until = until;
     }
 
-    /// Sends a message whole, or not at all if an earlier one is still pending. Bytes that the kernel has no room for become
-    /// pending, with `until` as their deadline.
+    /// Sends a message whole, or not at all if an earlier one is still pending. Bytes that the
+    /// kernel has no room for become pending, with `until` as their deadline.
     pub(crate) fn send(&mut self, to: impl Write, bytes: &[u8], until: Time) -> Sent {
         let mut to = to;
         if !self.flush_pending(&mut to) {
@@ -65,7 +65,8 @@ impl Outgoing {
         Sent::Done
     }
 
-    /// Writes pending bytes as far as there is room. Returns whether nothing is pending and the stream is open.
+    /// Writes pending bytes as far as there is room. Returns whether nothing is pending and the
+    /// stream is open.
     pub(crate) fn flush_pending(&mut self, to: impl Write) -> bool {
         if self.has_pending() && !self.is_closed {
             let pending = std::mem::take(&mut self.pending);
@@ -120,7 +121,8 @@ mod tests {
         }
         assert!(full > 0 && sent.len() + full == 50 && out.has_pending());
         assert!(out.pending.len() <= 100_000);
-        // The deadline is that of the last message that was sent; messages that were not sent do not extend it.
+        // The deadline is that of the last message that was sent; messages that were not sent do
+        // not extend it.
         let last = Time(u64::from(*sent.last().unwrap()));
         assert_eq!((out.pending_deadline(Time(0)), out.pending_deadline(last)), (Some(last), None));
         // A peer that reads again gets the rest and the messages after it.

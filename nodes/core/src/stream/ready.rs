@@ -5,7 +5,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
 use std::os::fd::AsFd;
 
-/// Returns without blocking whether a read would not block: there are bytes, or the stream has ended.
+/// Returns without blocking whether a read would not block: there are bytes, or the stream has
+/// ended.
 pub fn is_readable(fd: impl AsFd) -> io::Result<bool> {
     match poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) {
         Ok(n) => Ok(n > 0),

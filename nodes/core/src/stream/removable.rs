@@ -43,7 +43,8 @@ impl<D> Removable<D> {
         self.backoff.reset();
     }
 
-    /// Counts a disconnect, with its reason. The device stays open until it is closed: what is left in it may be read.
+    /// Counts a disconnect, with its reason. The device stays open until it is closed: what is left
+    /// in it may be read.
     pub fn count_disconnect(&mut self, why: impl Into<String>) {
         self.connection.ended_because(why);
     }
@@ -82,7 +83,8 @@ impl<D> Removable<D> {
         self.device.is_some()
     }
 
-    /// Opens the device of a source that is gone. Returns what the source does meanwhile; `None` if the device was opened.
+    /// Opens the device of a source that is gone. Returns what the source does meanwhile; `None` if
+    /// the device was opened.
     pub fn come_back(&mut self, on_close: OnClose, now: Time, open: impl FnOnce() -> io::Result<D>) -> Option<Next> {
         if on_close == OnClose::End {
             return Some(Next::Done);

@@ -87,7 +87,8 @@ impl SerialPort {
         self.file.reopen(now, || self.device.open())
     }
 
-    /// Reopens the device of a source that is gone. Returns what the source does meanwhile; `None` if it was reopened.
+    /// Reopens the device of a source that is gone. Returns what the source does meanwhile; `None`
+    /// if it was reopened.
     pub(crate) fn come_back(&mut self, on_close: OnClose, now: Time) -> Option<Next> {
         self.file.come_back(on_close, now, || self.device.open())
     }
@@ -99,7 +100,8 @@ impl SerialPort {
 }
 
 impl SerialDevice {
-    /// Opens the device: raw bytes, 8 bits, no parity, one stop bit, no flow control, not as a controlling terminal.
+    /// Opens the device: raw bytes, 8 bits, no parity, one stop bit, no flow control, not as a
+    /// controlling terminal.
     fn open(&self) -> io::Result<Watched<File>> {
         let file = self.folders.open_device(&self.path)?;
         let mut settings = tcgetattr(&file)?;
@@ -121,8 +123,8 @@ fn is_device(path: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, "not a serial device"))
 }
 
-/// Checks device and speed while planning and returns the device's canonical path. A missing device is not an error: it may be
-/// plugged in before the graph starts.
+/// Checks device and speed while planning and returns the device's canonical path. A missing device
+/// is not an error: it may be plugged in before the graph starts.
 pub(crate) fn check(device: &str, baud: u32, folders: &Folders, errors: &mut PlanErrors) -> Option<PathBuf> {
     if speed(baud).is_none() {
         let known: Vec<String> = SPEEDS.iter().map(|(n, _)| n.to_string()).collect();

@@ -11,8 +11,8 @@ const LOOK_MS: u8 = 50;
 /// A pipe with room takes so many bytes without blocking (`PIPE_BUF`).
 const PIECE: usize = 4096;
 
-/// Writes text, whole lines at once if they are short, and returns the number of bytes written: fewer than all if the run was aborted while
-/// the reader did not read.
+/// Writes text, whole lines at once if they are short, and returns the number of bytes written:
+/// fewer than all if the run was aborted while the reader did not read.
 pub(crate) fn print(text: &[u8], run: &Statistics) -> io::Result<usize> {
     let out = io::stdout();
     let mut written = 0;

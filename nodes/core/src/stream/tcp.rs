@@ -1,4 +1,5 @@
-//! The TCP connections behind the `tcp` source and the `tcp` sink: listening, connecting, and their limits.
+//! The TCP connections behind the `tcp` source and the `tcp` sink: listening, connecting, and their
+//! limits.
 
 pub(crate) mod links;
 mod peer;
@@ -27,7 +28,8 @@ pub struct TcpConfig {
 }
 
 impl TcpConfig {
-    /// Checks while planning that exactly one of `listen` and `connect` is set, and that the limits are possible.
+    /// Checks while planning that exactly one of `listen` and `connect` is set, and that the limits
+    /// are possible.
     pub fn check(self, errors: &mut PlanErrors) {
         if self.idle.is_some_and(|idle| idle.as_nanos() == 0) {
             errors.at("idle", "`idle` must be above 0").help("write a time, such as `30s`, or leave it out");

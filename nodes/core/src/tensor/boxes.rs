@@ -1,4 +1,5 @@
-//! Boxes: rows of `x0, y0, x1, y1, score, class` in a tensor `f32[≤n,6]`, and the choice of those with the highest scores.
+//! Boxes: rows of `x0, y0, x1, y1, score, class` in a tensor `f32[≤n,6]`, and the choice of those
+//! with the highest scores.
 
 use crate::tensor::shape;
 use limen::Tensor;
@@ -37,7 +38,8 @@ pub fn by_score(a: (f32, usize), b: (f32, usize)) -> Ordering {
     scores.then(a.1.cmp(&b.1))
 }
 
-/// The candidates with the highest scores above a threshold: score and index, reusing a buffer of twice as many as are kept.
+/// The candidates with the highest scores above a threshold: score and index, reusing a buffer of
+/// twice as many as are kept.
 #[derive(Debug)]
 pub struct Best {
     threshold: f32,

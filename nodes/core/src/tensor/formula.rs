@@ -1,4 +1,5 @@
-//! Formulas over numbers: `sqrt(x*x + y*y)`, checked before they run and computed for several elements at a time.
+//! Formulas over numbers: `sqrt(x*x + y*y)`, checked before they run and computed for several
+//! elements at a time.
 
 mod functions;
 mod parser;
@@ -59,7 +60,8 @@ impl Formula {
         self.is_truth
     }
 
-    /// The named inputs that its results are angles of if they are: `yaw` in `yaw + 0.1`, but not in `sin(yaw)`.
+    /// The named inputs that its results are angles of if they are: `yaw` in `yaw + 0.1`, but not
+    /// in `sin(yaw)`.
     pub(crate) fn carried(&self) -> &[usize] {
         &self.carried
     }
@@ -83,13 +85,14 @@ impl Formula {
         all.filter(|input| *input < self.named)
     }
 
-    /// The lists in the formula. Their elements are inputs of [`compute`](Formula::compute), after the named ones.
+    /// The lists in the formula. Their elements are inputs of [`compute`](Formula::compute), after
+    /// the named ones.
     pub(crate) fn lists(&self) -> &[Vec<f64>] {
         &self.lists
     }
 
-    /// Computes `n` elements, of which the inputs have as many, and leaves them in the first block of the stack. The stack has
-    /// [`depth`](Formula::depth) blocks.
+    /// Computes `n` elements, of which the inputs have as many, and leaves them in the first block
+    /// of the stack. The stack has [`depth`](Formula::depth) blocks.
     pub(crate) fn compute(&self, n: usize, inputs: &[Block], stack: &mut [Block]) {
         let n = n.min(LANES);
         let mut top = 0;

@@ -26,8 +26,8 @@ pub fn names(cx: &Building<'_>) -> Vec<String> {
     cx.inputs().iter().map(|(name, _)| name.clone()).collect()
 }
 
-/// Returns the spec that all inputs have in common, apart from the length of dim `except`, which is that of the first input.
-/// `None` if the spec of an input is unknown.
+/// Returns the spec that all inputs have in common, apart from the length of dim `except`, which is
+/// that of the first input. `None` if the spec of an input is unknown.
 pub(crate) fn common(given: &Connected, except: Option<usize>, errors: &mut PlanErrors) -> Option<PortSpec> {
     let mut inputs = given.inputs().filter_map(|(name, spec)| Some((name, spec?)));
     let (first, mut common) = inputs.next().map(|(name, spec)| (name, spec.clone().with_orientation_of(spec)))?;

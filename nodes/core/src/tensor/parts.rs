@@ -10,6 +10,7 @@ pub enum Empty {
     /// Drop it.
     #[default]
     Drop,
-    /// Send one message without content, part 0 of 0, from which `gather` makes a message without parts.
+    /// Send one message without content, part 0 of 0, from which `gather` makes a message without
+    /// parts.
     Send,
 }

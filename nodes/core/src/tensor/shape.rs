@@ -1,13 +1,14 @@
 //! Shapes of ports while planning, and of loaned tensors at run time.
 //!
-//! If the spec of an input is unknown (the node upstream has errors, or closes a cycle), a node accepts anything and leaves
-//! its output unknown too, so that one mistake is reported once.
+//! If the spec of an input is unknown (the node upstream has errors, or closes a cycle), a node
+//! accepts anything and leaves its output unknown too, so that one mistake is reported once.
 
 use limen::TensorMut;
 use limen::message::{Content, DType, Dim, PortSpec};
 use limen::node::{Connected, NodeError, OutPort, PlanErrors, Ports};
 
-/// Returns height, width and channels of the connected image; `None` if there is no spec with three dims.
+/// Returns height, width and channels of the connected image; `None` if there is no spec with three
+/// dims.
 pub fn image_dims(given: Option<&PortSpec>) -> Option<&[Dim; 3]> {
     given.and_then(|spec| <&[Dim; 3]>::try_from(&spec.shape[..]).ok())
 }
@@ -17,18 +18,21 @@ pub fn matrix_dims(given: Option<&PortSpec>) -> Option<&[Dim; 2]> {
     given.and_then(|spec| <&[Dim; 2]>::try_from(&spec.shape[..]).ok())
 }
 
-/// Returns three dims of any length. The engine compares them with the connected output and refuses another rank.
+/// Returns three dims of any length. The engine compares them with the connected output and refuses
+/// another rank.
 pub fn any_image() -> [Dim; 3] {
     ["h", "w", "c"].map(|name| Dim::Symbol(name.into()))
 }
 
-/// Returns the spec of a port that takes as many rows of this length as the connected output can give.
+/// Returns the spec of a port that takes as many rows of this length as the connected output can
+/// give.
 pub fn any_rows(given: Option<&PortSpec>, length: usize) -> PortSpec {
     let rows = matrix_dims(given).map(|[rows, _]| rows.clone());
     PortSpec::new(DType::F32, [rows.unwrap_or_else(|| Dim::Symbol("n".into())), Dim::Fixed(length)])
 }
 
-/// Returns the connected spec as numbers of the given dtype. The engine compares the two and refuses another dtype.
+/// Returns the connected spec as numbers of the given dtype. The engine compares the two and
+/// refuses another dtype.
 pub(crate) fn any_shape(given: &Connected, dtype: DType) -> Option<PortSpec> {
     given.single().map(|spec| spec.clone().with_dtype(dtype).with_content(Content::Numbers))
 }
@@ -71,14 +75,15 @@ pub fn set_shape(tensor: &mut TensorMut, shape: &[usize]) -> Result<(), NodeErro
     Ok(())
 }
 
-/// Returns the index that a config writes for a sequence of this length: negative numbers count from the end. `None` if it is
-/// out of range.
+/// Returns the index that a config writes for a sequence of this length: negative numbers count
+/// from the end. `None` if it is out of range.
 pub(crate) fn place(index: i64, length: usize) -> Option<usize> {
     let from_start = i128::from(index) + if index < 0 { length as i128 } else { 0 };
     usize::try_from(from_start).ok().filter(|index| *index < length)
 }
 
-/// Returns the dim of a spec that the config field `dim` names: negative numbers count from the end.
+/// Returns the dim of a spec that the config field `dim` names: negative numbers count from the
+/// end.
 pub(crate) fn named_dim(spec: &PortSpec, dim: i64, errors: &mut PlanErrors) -> Option<usize> {
     let rank = spec.shape.len();
     let found = place(dim, rank);

@@ -117,7 +117,8 @@ whole!(i8 u8 i16 u16 i32 u32 i64 u64);
 
 macro_rules! float {
     ($($t:ty)*) => { $(impl TextElement for $t {
-        /// Writes the shortest digits that read back as the same number, with an exponent for very small and large ones.
+        /// Writes the shortest digits that read back as the same number, with an exponent for very
+        /// small and large ones.
         fn write(&self, form: NonFinite, to: &mut Vec<u8>) {
             let size = self.abs();
             // Writing to a vector cannot fail.

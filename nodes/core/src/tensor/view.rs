@@ -1,6 +1,8 @@
-//! Views: some elements of a tensor, by place, as a tensor of another shape; and copies from one view to another.
+//! Views: some elements of a tensor, by place, as a tensor of another shape; and copies from one
+//! view to another.
 //!
-//! A kind that moves elements describes where they are and where they go as two views of one shape, and copies once.
+//! A kind that moves elements describes where they are and where they go as two views of one shape,
+//! and copies once.
 
 use super::shape;
 use arrayvec::ArrayVec;
@@ -52,7 +54,8 @@ impl ElementView {
         self
     }
 
-    /// Selects `length` elements of a dim: `from`, `from + step` and so on. The dim has all of them.
+    /// Selects `length` elements of a dim: `from`, `from + step` and so on. The dim has all of
+    /// them.
     #[must_use]
     pub(crate) fn part(mut self, dim: usize, from: usize, length: usize, step: isize) -> ElementView {
         if let Some(dim) = self.dims.get_mut(dim) {
@@ -200,7 +203,8 @@ mod tests {
 
     #[test]
     fn every_order_of_dims_equals_that_of_numpy() {
-        // sum((i + 1) * checksum(a.transpose(p)) for i, p in enumerate(itertools.permutations(range(4)))), a = arange of the shape.
+        // sum((i + 1) * checksum(a.transpose(p)) for i, p in
+        // enumerate(itertools.permutations(range(4)))), a = arange of the shape.
         for (shape, expected) in [([2, 3, 4, 5], 143787290), ([2, 1, 9, 3], 13661235), ([1, 1, 1, 1], 0)] {
             for dtype in SIZES {
                 let (mut sum, mut weight) = (0, 0);

@@ -7,9 +7,11 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Finds the greatest element of `f32[...]`. Outputs: `index` `i32[]` (into the flattened tensor) and `value` `f32[]`.
+/// Finds the greatest element of `f32[...]`. Outputs: `index` `i32[]` (into the flattened tensor)
+/// and `value` `f32[]`.
 ///
-/// Of equal elements the first one wins. NaN is ignored; a tensor of nothing but NaN fails the call.
+/// Of equal elements the first one wins. NaN is ignored; a tensor of nothing but NaN fails the
+/// call.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct ArgmaxConfig {}
 

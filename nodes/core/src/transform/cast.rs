@@ -10,19 +10,22 @@ use serde::Deserialize;
 
 /// Converts the elements of a tensor of any shape to another type: `value · scale + offset`.
 ///
-/// Conversion saturates: values out of range become the nearest of the type, which may be an infinity. To integer types,
-/// fractions are truncated and NaN becomes 0, as in NumPy and ONNX. Between integer types without `scale` and `offset` the
-/// conversion is exact; otherwise it is computed in double precision.
+/// Conversion saturates: values out of range become the nearest of the type, which may be an
+/// infinity. To integer types, fractions are truncated and NaN becomes 0, as in NumPy and ONNX.
+/// Between integer types without `scale` and `offset` the conversion is exact; otherwise it is
+/// computed in double precision.
 ///
-/// An integer that `f32` or `f64` cannot hold, such as 16777217 in `f32`, fails the call: time stamps and counters do not lose digits
-/// unnoticed. With `scale` or `offset` the result is rounded: `scale: 1` only rounds, `scale: 1e-9` converts nanoseconds to seconds.
+/// An integer that `f32` or `f64` cannot hold, such as 16777217 in `f32`, fails the call: time
+/// stamps and counters do not lose digits unnoticed. With `scale` or `offset` the result is
+/// rounded: `scale: 1` only rounds, `scale: 1e-9` converts nanoseconds to seconds.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CastConfig {
     /// Element type of the output.
     pub dtype: DType,
     /// The factor of each element; 1 by default.
     pub scale: Option<f64>,
-    /// What is added to the product; 0 by default. Write 0.5 to round non-negative values to the nearest integer.
+    /// What is added to the product; 0 by default. Write 0.5 to round non-negative values to the
+    /// nearest integer.
     pub offset: Option<f64>,
 }
 
@@ -47,7 +50,8 @@ fn convert<S: Number, D: Number>(scaled: Option<(f64, f64)>, from: &[S], into: &
     Ok(())
 }
 
-/// Returns the first integer that `f32` or `f64` rounds. Shorter floating-point types are for models, which need no digits.
+/// Returns the first integer that `f32` or `f64` rounds. Shorter floating-point types are for
+/// models, which need no digits.
 fn first_rounded<S: Number, D: Number>(from: &[S], into: &[D]) -> Option<i128> {
     if !S::IS_WHOLE || D::IS_WHOLE || size_of::<D>() < size_of::<f32>() || size_of::<S>() < size_of::<D>() {
         return None;

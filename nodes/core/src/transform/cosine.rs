@@ -13,15 +13,18 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{BufReader, Read};
 
-/// Computes the cosine of the angle between vectors, from −1 to 1: 1 if they have the same direction.
+/// Computes the cosine of the angle between vectors, from −1 to 1: 1 if they have the same
+/// direction.
 ///
-/// With `references`, finds the most similar of them for each `f32[d]`: `index` `i32[]`, from 0, and `similarity` `f32[]`. Of
-/// equally similar references the first one wins. Without, compares the inputs `a` and `b`, both `f32[d]`: `similarity` `f32[]`.
+/// With `references`, finds the most similar of them for each `f32[d]`: `index` `i32[]`, from 0,
+/// and `similarity` `f32[]`. Of equally similar references the first one wins. Without, compares
+/// the inputs `a` and `b`, both `f32[d]`: `similarity` `f32[]`.
 ///
 /// The similarity to a vector of length 0 is 0. A vector with NaN or infinities fails the call.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CosineConfig {
-    /// A NumPy `.npy` file of `f32[n,d]`, relative to the graph's folder; by default, two inputs are compared.
+    /// A NumPy `.npy` file of `f32[n,d]`, relative to the graph's folder; by default, two inputs
+    /// are compared.
     pub references: Option<String>,
 }
 
@@ -98,7 +101,8 @@ fn product(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }
 
-/// Returns the similarity for a scaled product: within −1 and 1 whatever was rounded; `None` if it is NaN.
+/// Returns the similarity for a scaled product: within −1 and 1 whatever was rounded; `None` if it
+/// is NaN.
 fn similarity(scaled: f64) -> Option<f32> {
     (!scaled.is_nan()).then(|| scaled.clamp(-1.0, 1.0) as f32)
 }

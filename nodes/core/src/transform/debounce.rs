@@ -8,8 +8,8 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Forwards a message if no other one has followed for `quiet`, or when the stream ends. All other messages are counted
-/// (`stopped`).
+/// Forwards a message if no other one has followed for `quiet`, or when the stream ends. All other
+/// messages are counted (`stopped`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DebounceConfig {
     /// How long no message may follow.

@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 
 /// Forwards each message `by` after its origin, to align a fast branch with a slow one.
 ///
-/// It holds at most `holds` messages: when one more arrives, the oldest is forwarded early and counted (`early`). When the
-/// stream ends, all messages held are forwarded at once.
+/// It holds at most `holds` messages: when one more arrives, the oldest is forwarded early and
+/// counted (`early`). When the stream ends, all messages held are forwarded at once.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DelayConfig {
     /// How long after its origin a message is forwarded.

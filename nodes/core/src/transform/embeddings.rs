@@ -9,17 +9,18 @@ use limen::node::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Combines the vectors of a model's tokens, `f32[tokens,d]`, into one, `f32[d]`. A single vector `f32[d]` is only normalized.
+/// Combines the vectors of a model's tokens, `f32[tokens,d]`, into one, `f32[d]`. A single vector
+/// `f32[d]` is only normalized.
 ///
-/// An optional input `mask`, integers of any type and of shape `[tokens]`, says which tokens count: those that are not 0. If no
-/// token counts, the result is 0.
+/// An optional input `mask`, integers of any type and of shape `[tokens]`, says which tokens count:
+/// those that are not 0. If no token counts, the result is 0.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct EmbeddingsConfig {
     /// How the tokens are combined; `mean` by default.
     #[serde(default)]
     pub pool: Pooling,
-    /// Whether the result is divided by its length, so that its length is 1 (L2); `true` by default. A result of length 0 is left
-    /// as it is.
+    /// Whether the result is divided by its length, so that its length is 1 (L2); `true` by
+    /// default. A result of length 0 is left as it is.
     #[serde(default = "yes")]
     pub normalize: bool,
 }
@@ -175,8 +176,8 @@ impl Transform for Embeddings {
 mod tests {
     use super::*;
 
-    /// The expected vectors are those of NumPy: `v.mean(0)`, `v.max(0)`, `v[0]` of the counted tokens, divided by
-    /// `linalg.norm`.
+    /// The expected vectors are those of NumPy: `v.mean(0)`, `v.max(0)`, `v[0]` of the counted
+    /// tokens, divided by `linalg.norm`.
     #[test]
     fn the_vectors_of_counted_tokens_are_combined() {
         let values: Vec<f32> = (0..15).map(|i| ((i * i * 37 + i * 11 + 5) % 1000) as f32 / 1000.0 - 0.5).collect();

@@ -6,7 +6,8 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Forwards messages while it is open. Messages that arrive while it is closed are dropped and counted (`stopped`).
+/// Forwards messages while it is open. Messages that arrive while it is closed are dropped and
+/// counted (`stopped`).
 ///
 /// `open` can be changed while the graph runs: `Running::set(node, "open", 0.0)`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]

@@ -11,17 +11,20 @@ use limen::{Message, Tensor, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Reassembles the parts into which `scatter` or `crop_boxes` split a message, in their order: messages of shape `[...]` become one
-/// of shape `[≤max, ...]` with the header of the original message. Texts become one text, each part a line of it.
+/// Reassembles the parts into which `scatter` or `crop_boxes` split a message, in their order:
+/// messages of shape `[...]` become one of shape `[≤max, ...]` with the header of the original
+/// message. Texts become one text, each part a line of it.
 ///
-/// A message without parts does not arrive, unless `empty: send` is written where it was split. It becomes a tensor without rows, or
-/// an empty text.
+/// A message without parts does not arrive, unless `empty: send` is written where it was split. It
+/// becomes a tensor without rows, or an empty text.
 ///
-/// A message with missing parts is closed when the stream ends, when `open` later messages have begun, or, if `within` is set,
-/// that long after its first part arrived. It is counted (`incomplete`), and with `missing: drop` also as lost (`dropped`).
+/// A message with missing parts is closed when the stream ends, when `open` later messages have
+/// begun, or, if `within` is set, that long after its first part arrived. It is counted
+/// (`incomplete`), and with `missing: drop` also as lost (`dropped`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct GatherConfig {
-    /// Most parts of one message: the bound of the first dim of the tensor that was scattered, or `max` of `crop_boxes`.
+    /// Most parts of one message: the bound of the first dim of the tensor that was scattered, or
+    /// `max` of `crop_boxes`.
     pub max: usize,
     /// Most messages whose parts may be arriving at the same time; 4 by default.
     #[serde(default = "four")]
@@ -150,7 +153,8 @@ impl Gather {
     }
 }
 
-/// Returns the bytes of the longest part, with the line end of a text; `None` if they have no bound.
+/// Returns the bytes of the longest part, with the line end of a text; `None` if they have no
+/// bound.
 fn item(spec: &PortSpec) -> Option<usize> {
     spec.max_bytes()?.checked_add(usize::from(spec.is_text()))
 }
@@ -185,7 +189,8 @@ impl Node for Gather {
             let shape = std::iter::once(Dim::AtMost(config.max)).chain(spec.shape.iter().cloned());
             Some(PortSpec::new(spec.dtype, shape).with_orientation_of(spec))
         });
-        // A part may close an older message and complete its own; at the end of the stream all open messages are sent.
+        // A part may close an older message and complete its own; at the end of the stream all open
+        // messages are sent.
         let emits = config.open.saturating_add(1);
         let out = OutPort { name: "out".into(), spec: whole, emits, rows: 1, forwards: Vec::new() };
         let spans = config.open.saturating_mul(config.max).min(4096);

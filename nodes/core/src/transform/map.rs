@@ -14,32 +14,38 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Computes each output by a formula over the inputs, which may have any names: `{ speed: 'sqrt(vx*vx + vy*vy)' }`. A single input is
-/// called `in`.
+/// Computes each output by a formula over the inputs, which may have any names:
+/// `{ speed: 'sqrt(vx*vx + vy*vy)' }`. A single input is called `in`.
 ///
-/// Tensors are computed element by element: all inputs have the same shape, or are single numbers (`f32[]`). There are `+ - * / % ^`,
-/// `< <= > >= == !=`, `&& || !`, `if(is, yes, no)`, `min`, `max`, `clamp(x, low, high)`, `abs`, `sign`, `floor`, `ceil`, `round`, `trunc`,
-/// `sqrt`, `cbrt`, `hypot`, `pow`, `exp`, `ln`, `log2`, `log10`, `sin`, `cos`, `tan`, `asin`, `acos`, `atan`, `atan2`, `sinh`, `cosh`,
-/// `tanh`, `deg`, `rad`, `is_nan`, `is_finite`, and the numbers `pi` and `e`. A list has one number for each element of the last dim, such as
-/// the means and deviations of an observation: `(x - [0.1, -2]) / [3, 0.5]`. It may have a name, as an input with a value:
+/// Tensors are computed element by element: all inputs have the same shape, or are single numbers
+/// (`f32[]`). There are `+ - * / % ^`, `< <= > >= == !=`, `&& || !`, `if(is, yes, no)`, `min`,
+/// `max`, `clamp(x, low, high)`, `abs`, `sign`, `floor`, `ceil`, `round`, `trunc`, `sqrt`, `cbrt`,
+/// `hypot`, `pow`, `exp`, `ln`, `log2`, `log10`, `sin`, `cos`, `tan`, `asin`, `acos`, `atan`,
+/// `atan2`, `sinh`, `cosh`, `tanh`, `deg`, `rad`, `is_nan`, `is_finite`, and the numbers `pi` and
+/// `e`. A list has one number for each element of the last dim, such as the means and deviations of
+/// an observation: `(x - [0.1, -2]) / [3, 0.5]`. It may have a name, as an input with a value:
 /// `inputs: { x: obs, mean: { value: [0.1, -2] } }`.
 ///
-/// `^` binds most, from the right, then signs, then `* / %`; `%` has the sign of its first number, and `round` goes away from zero. Everything is
-/// computed in `f64`. Unless `dtype` says otherwise, the output of a comparison is `u8`. A formula that reads `f64`, `i32` or `u32`, such as time
+/// `^` binds most, from the right, then signs, then `* / %`; `%` has the sign of its first number,
+/// and `round` goes away from zero. Everything is computed in `f64`. Unless `dtype` says otherwise,
+/// the output of a comparison is `u8`. A formula that reads `f64`, `i32` or `u32`, such as time
 /// stamps and counters, produces `f64`. Other formulas produce `f32`.
 ///
-/// What does not fit the output's type becomes the nearest number of it, of `f32` and `f64` an infinity; in whole types, fractions are truncated and NaN is 0. The metric `not_finite` counts messages in which a formula gave an infinity or NaN, as a division by zero
-/// does, `clipped` those in which a number did not fit, and `rounded` those in which `f32` rounded a number beyond 2^24. The result has the header
-/// that `join` selects.
+/// What does not fit the output's type becomes the nearest number of it, of `f32` and `f64` an
+/// infinity; in whole types, fractions are truncated and NaN is 0. The metric `not_finite` counts
+/// messages in which a formula gave an infinity or NaN, as a division by zero does, `clipped` those
+/// in which a number did not fit, and `rounded` those in which `f32` rounded a number beyond 2^24.
+/// The result has the header that `join` selects.
 ///
-/// A result is an angle if the formula keeps an angle of an input, as `yaw + 0.1` and `deg(yaw)` do, or is an `atan2`. `pick: interpolate`
-/// refuses it. `sin(yaw)` is not an angle.
+/// A result is an angle if the formula keeps an angle of an input, as `yaw + 0.1` and `deg(yaw)`
+/// do, or is an `atan2`. `pick: interpolate` refuses it. `sin(yaw)` is not an angle.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct MapConfig {
-    /// The formula of each output: `{ norm: 'hypot(x, y)', level: { formula: 'v / 3.3 * 100', dtype: u8 } }`.
+    /// The formula of each output: `{ norm: 'hypot(x, y)', level: { formula: 'v / 3.3 * 100',
+    /// dtype: u8 } }`.
     pub outputs: BTreeMap<String, MapOutput>,
-    /// Numbers and lists by name, which formulas read like inputs. Those that `inputs` gives a `value` are put here:
-    /// `inputs: { x: obs, mean: { value: [0.1, -2] } }`.
+    /// Numbers and lists by name, which formulas read like inputs. Those that `inputs` gives a
+    /// `value` are put here: `inputs: { x: obs, mean: { value: [0.1, -2] } }`.
     #[serde(default)]
     pub constants: BTreeMap<String, FormulaConstant>,
 }
@@ -48,13 +54,15 @@ pub struct MapConfig {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(untagged, deny_unknown_fields, expecting = "expected a formula, or `{ formula: …, dtype: …, unit: … }`")]
 pub enum MapOutput {
-    /// A formula. Its elements are `u8` if it is true or false, `f64` if it reads `f64`, `i32` or `u32`, and `f32` otherwise.
+    /// A formula. Its elements are `u8` if it is true or false, `f64` if it reads `f64`, `i32` or
+    /// `u32`, and `f32` otherwise.
     Formula(String),
     /// A formula, and the type or the unit of its elements.
     Typed {
         /// The formula, over the names of the inputs.
         formula: String,
-        /// The type; by default `u8` if it is true or false, `f64` if it reads `f64`, `i32` or `u32`, and `f32` otherwise.
+        /// The type; by default `u8` if it is true or false, `f64` if it reads `f64`, `i32` or
+        /// `u32`, and `f32` otherwise.
         dtype: Option<DType>,
         /// The unit of the results, such as `m/s`, for tables and recordings.
         unit: Option<String>,
@@ -158,7 +166,8 @@ fn common(given: &Connected, errors: &mut PlanErrors) -> Option<PortSpec> {
     }
 }
 
-/// Reports the lists that do not have one number for each element of the last dim of what the formulas compute.
+/// Reports the lists that do not have one number for each element of the last dim of what the
+/// formulas compute.
 fn check_lists(config: &MapConfig, formulas: &[(String, DType, Formula)], common: &PortSpec, errors: &mut PlanErrors) {
     for (name, _, formula) in formulas {
         let Some(output) = config.outputs.get(name) else { continue };
@@ -194,7 +203,8 @@ struct PlannedFormula {
 pub struct Map {
     outputs: Vec<PlannedFormula>,
     names: Vec<String>,
-    /// Bytes of a message of each input, and the elements of an output, if the shapes of all inputs are fixed.
+    /// Bytes of a message of each input, and the elements of an output, if the shapes of all inputs
+    /// are fixed.
     fixed: Option<(Vec<usize>, usize)>,
     loads: Vec<Load>,
     /// Elements of the inputs, and after these of the lists in a formula.
@@ -302,7 +312,8 @@ fn carry(spec: PortSpec, input: &PortSpec) -> PortSpec {
     if input.has_named_angle() { spec.with_orientation() } else { spec.with_orientation_of(input) }
 }
 
-/// Returns the bytes of a message of each input, and the elements of an output; `None` if the shape of an input is not fixed.
+/// Returns the bytes of a message of each input, and the elements of an output; `None` if the shape
+/// of an input is not fixed.
 fn fixed<'a>(specs: impl Iterator<Item = Option<&'a PortSpec>>) -> Option<(Vec<usize>, usize)> {
     let (mut bytes, mut elements) = (Vec::new(), 1);
     for spec in specs {
@@ -315,8 +326,8 @@ fn fixed<'a>(specs: impl Iterator<Item = Option<&'a PortSpec>>) -> Option<(Vec<u
     Some((bytes, elements))
 }
 
-/// Reads elements from a place on, as many as there is room for; of a single number, that one each time. It is chosen when the node is
-/// built, by the type of the elements.
+/// Reads elements from a place on, as many as there is room for; of a single number, that one each
+/// time. It is chosen when the node is built, by the type of the elements.
 type Load = fn(&Tensor, usize, &mut [f64]) -> Result<(), NodeError>;
 
 fn load<T: Number>(from: &Tensor, at: usize, into: &mut [f64]) -> Result<(), NodeError> {

@@ -10,8 +10,9 @@ use serde::Deserialize;
 
 /// Forwards the messages of all its inputs, which may have any names, without copying them.
 ///
-/// The `join` of the node decides which input is next: `join: { policy: in_turn }`, `oldest_first` or `priority` (the first input
-/// that has a message). By default, inputs that have messages take turns.
+/// The `join` of the node decides which input is next: `join: { policy: in_turn }`, `oldest_first`
+/// or `priority` (the first input that has a message). By default, inputs that have messages take
+/// turns.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct MergeConfig {}
 

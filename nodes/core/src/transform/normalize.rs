@@ -7,15 +7,19 @@ use limen::{Tensor, TensorMut};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Subtracts a mean and divides by a standard deviation, in place: `f32` of any shape with one value for all elements,
-/// `f32[c,h,w]` or `f32[h,w,c]` with one value per channel, and other shapes with one value per element of the last dim.
+/// Subtracts a mean and divides by a standard deviation, in place: `f32` of any shape with one
+/// value for all elements, `f32[c,h,w]` or `f32[h,w,c]` with one value per channel, and other
+/// shapes with one value per element of the last dim.
 ///
-/// An observation `f32[3]` of a policy has three means and three standard deviations, as its training recorded them.
+/// An observation `f32[3]` of a policy has three means and three standard deviations, as its
+/// training recorded them.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct NormalizeConfig {
-    /// The mean to subtract: one value, or one per channel of an image, or one per element of the last dim.
+    /// The mean to subtract: one value, or one per channel of an image, or one per element of the
+    /// last dim.
     pub mean: Vec<f32>,
-    /// The standard deviation to divide by: one value, or as many as for a mean per channel or element.
+    /// The standard deviation to divide by: one value, or as many as for a mean per channel or
+    /// element.
     pub std: Vec<f32>,
     /// The layout of the image, if the connected output does not declare one.
     pub layout: Option<Layout>,
@@ -30,7 +34,8 @@ pub struct Normalize {
 }
 
 impl NormalizeConfig {
-    /// Returns the mean and the inverse standard deviation of each channel; a single pair is for all of them.
+    /// Returns the mean and the inverse standard deviation of each channel; a single pair is for
+    /// all of them.
     pub fn channels(&self) -> Vec<(f32, f32)> {
         let count = self.mean.len().max(self.std.len());
         (0..count).map(|i| (of_channel(&self.mean, i), 1.0 / of_channel(&self.std, i))).collect()

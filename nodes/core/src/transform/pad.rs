@@ -11,14 +11,14 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt;
 
-/// Enlarges tensors of any type with elements of one value: by as many as `before` and `after` say, or at the ends of the dims up
-/// to the shape `to`.
+/// Enlarges tensors of any type with elements of one value: by as many as `before` and `after` say,
+/// or at the ends of the dims up to the shape `to`.
 ///
 /// With `to`, dims that vary from message to message (`≤n`) become fixed, as most models require.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct PadConfig {
-    /// The shape of the output: as many elements as each message lacks are added at the ends. Not together with `before` or
-    /// `after`.
+    /// The shape of the output: as many elements as each message lacks are added at the ends. Not
+    /// together with `before` or `after`.
     pub to: Option<Vec<usize>>,
     /// How many elements to add before the first of each dim; 0 by default.
     pub before: Option<Vec<usize>>,
@@ -182,7 +182,8 @@ impl PadConfig {
             }
         }
         let (before, after) = (per_dim(self.before.as_ref()), per_dim(self.after.as_ref()));
-        // A sum that saturates does not fit into memory, which the engine reports. A dim without a bound is a problem of the input.
+        // A sum that saturates does not fit into memory, which the engine reports. A dim without a
+        // bound is a problem of the input.
         let longer = |dim: usize, length: usize| length.saturating_add(before[dim]).saturating_add(after[dim]);
         let dims = spec.shape.iter().enumerate().map(|(dim, length)| match (&self.to, length) {
             (Some(to), Dim::Fixed(_) | Dim::AtMost(_)) => to.get(dim).copied().map(Dim::Fixed),

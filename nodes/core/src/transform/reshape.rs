@@ -9,8 +9,8 @@ use serde::Deserialize;
 
 /// Changes the shape of a tensor of any type; the elements stay in their order.
 ///
-/// The input may have dims that vary from message to message (`≤n`) if the shape has a `-1`, which then varies too. A message
-/// whose elements do not fill the shape is a failed call.
+/// The input may have dims that vary from message to message (`≤n`) if the shape has a `-1`, which
+/// then varies too. A message whose elements do not fill the shape is a failed call.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ReshapeConfig {
     /// The lengths of the dims. One of them may be -1: its length is what the others leave.

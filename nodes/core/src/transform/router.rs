@@ -10,13 +10,14 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::cmp::Ordering;
 
-/// Forwards each message through the first of its `routes` whose condition is true, without copying it. Messages that no route
-/// takes are dropped and counted (`stopped`).
+/// Forwards each message through the first of its `routes` whose condition is true, without copying
+/// it. Messages that no route takes are dropped and counted (`stopped`).
 ///
-/// A condition compares a value with a number: `"< 2.5"`, `">= 0.9"`, `"== 3"`, `"!= 0"`; `else` is always true. The value is
-/// the first element of the message, or, if the input `by` is connected, of the message that arrives there with it (a class, a
-/// score). Integers are compared exactly, and `f32` with the `f32` nearest to the number. The inputs are `in` and optionally `by`;
-/// the outputs are the routes.
+/// A condition compares a value with a number: `"< 2.5"`, `">= 0.9"`, `"== 3"`, `"!= 0"`; `else` is
+/// always true. The value is the first element of the message, or, if the input `by` is connected,
+/// of the message that arrives there with it (a class, a score). Integers are compared exactly, and
+/// `f32` with the `f32` nearest to the number. The inputs are `in` and optionally `by`; the outputs
+/// are the routes.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct RouterConfig {
     /// Name (`to`) and condition (`when`) of each output, in the order in which they are tried.
@@ -73,7 +74,8 @@ enum FirstElement {
 }
 
 impl FirstElement {
-    /// Integers are compared exactly, and `f32` with the `f32` nearest to the number: 0.1 is at least 0.1.
+    /// Integers are compared exactly, and `f32` with the `f32` nearest to the number: 0.1 is at
+    /// least 0.1.
     fn compare(self, to: ConditionNumber) -> Option<Ordering> {
         match (self, to.whole) {
             (FirstElement::Whole(value), Some(whole)) => Some(value.cmp(&whole)),
@@ -102,7 +104,8 @@ impl Condition {
         let (written, operator) = operators.into_iter().find(|(written, _)| text.starts_with(written))?;
         let text = text[written.len()..].trim();
         let float: f64 = text.parse().ok()?;
-        // Such as 1e9; what is beyond `i128` becomes its nearest number, beyond all elements as well.
+        // Such as 1e9; what is beyond `i128` becomes its nearest number, beyond all elements as
+        // well.
         let whole = text.parse().ok().or_else(|| (float.trunc() == float).then_some(float as i128));
         (!float.is_nan()).then_some(Condition::Compares(operator, ConditionNumber { float, whole }))
     }

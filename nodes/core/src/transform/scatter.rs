@@ -8,13 +8,15 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Sends each row of a tensor of shape `[n, ...]` as a message of shape `[...]`, such as the boxes of an image one by one.
+/// Sends each row of a tensor of shape `[n, ...]` as a message of shape `[...]`, such as the boxes
+/// of an image one by one.
 ///
-/// All parts have the header of the original message, with `part` and `parts` set; `gather` reassembles them.
+/// All parts have the header of the original message, with `part` and `parts` set; `gather`
+/// reassembles them.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct ScatterConfig {
-    /// What to do with a tensor without rows; `drop` by default. With `send` it becomes one message of zeros, part 0 of 0, from which
-    /// `gather` makes a message without parts.
+    /// What to do with a tensor without rows; `drop` by default. With `send` it becomes one message
+    /// of zeros, part 0 of 0, from which `gather` makes a message without parts.
     #[serde(default)]
     pub empty: Empty,
 }
@@ -66,7 +68,8 @@ impl Transform for Scatter {
         for row in 0..rows {
             let item = bytes.len() / rows;
             let mut part = out.loan(input.header())?;
-            // The engine numbers the parts only if there are several; a single one would keep the numbers of its input.
+            // The engine numbers the parts only if there are several; a single one would keep the
+            // numbers of its input.
             (part.header_mut().part, part.header_mut().parts) = (0, 1);
             part.bytes_mut().copy_from_slice(&bytes[row * item..(row + 1) * item]);
             out.send(part);

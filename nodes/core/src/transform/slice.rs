@@ -8,23 +8,26 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Selects elements of one dim of a tensor of any type: those `from` an index up to another, or with `index` a single one, which
-/// removes the dim.
+/// Selects elements of one dim of a tensor of any type: those `from` an index up to another, or
+/// with `index` a single one, which removes the dim.
 ///
-/// Indices count from 0, negative ones from the end: -1 is the last element. Where the length of the dim varies from message to
-/// message (`≤n`), a range ends where the message ends, as in Python, and a message without the element `index` is a failed call.
-/// `step: -1` alone reverses the dim.
+/// Indices count from 0, negative ones from the end: -1 is the last element. Where the length of
+/// the dim varies from message to message (`≤n`), a range ends where the message ends, as in
+/// Python, and a message without the element `index` is a failed call. `step: -1` alone reverses
+/// the dim.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct SliceConfig {
     /// The dim to select from; -1 is the last one; 0 by default.
     #[serde(default)]
     pub dim: i64,
-    /// The index of the first element; by default the first one, or the last one if `step` is negative.
+    /// The index of the first element; by default the first one, or the last one if `step` is
+    /// negative.
     pub from: Option<i64>,
-    /// The index at which to end, without the element there; by default all elements up to the end, or up to the first one if
-    /// `step` is negative.
+    /// The index at which to end, without the element there; by default all elements up to the end,
+    /// or up to the first one if `step` is negative.
     pub to: Option<i64>,
-    /// The distance from one selected element to the next, negative for the reverse order; 1 by default.
+    /// The distance from one selected element to the next, negative for the reverse order; 1 by
+    /// default.
     pub step: Option<i64>,
     /// The index of the only element to select, without `from`, `to` and `step`.
     pub index: Option<i64>,
@@ -70,7 +73,8 @@ impl IndexRange {
 
     /// Returns the most elements selected of at most so many.
     fn most(self, bound: usize) -> usize {
-        // Between the lengths at which an index begins or ceases to count, the number only grows or only shrinks.
+        // Between the lengths at which an index begins or ceases to count, the number only grows or
+        // only shrinks.
         let near = |index: i64| {
             let at = usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX);
             [at.saturating_sub(1), at, at.saturating_add(1)]
@@ -221,8 +225,9 @@ mod tests {
 
     #[test]
     fn ranges_select_what_python_selects() {
-        // c = checksum = 0, then for length, from, to, step in this order, None first and 0 left out of the steps:
-        // r = range(length)[from:to:step]; c = (c * 31 + len(r) * 16 + (r[0] if r else 0)) % 1000003.
+        // c = checksum = 0, then for length, from, to, step in this order, None first and 0 left
+        // out of the steps: r = range(length)[from:to:step]; c = (c * 31 + len(r) * 16 + (r[0] if r
+        // else 0)) % 1000003.
         let all = || (-8..9).map(|n| if n == -8 { None } else { Some(n) });
         let mut checksum = 0;
         for length in 0..7 {

@@ -16,7 +16,8 @@ pub struct SoftmaxConfig {}
 pub struct Softmax;
 
 fn softmax(row: &mut [f32]) {
-    // Subtract the maximum so that no exponential overflows. Its own exponential is 1, so the sum is at least 1.
+    // Subtract the maximum so that no exponential overflows. Its own exponential is 1, so the sum
+    // is at least 1.
     let greatest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut sum = 0.0;
     for value in row.iter_mut() {

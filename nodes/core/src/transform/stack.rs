@@ -10,11 +10,12 @@ use limen::node::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Puts the tensors of several inputs, which may have any names, beside each other along a new dim: two of `[4,3]` become
-/// `[2,4,3]`.
+/// Puts the tensors of several inputs, which may have any names, beside each other along a new dim:
+/// two of `[4,3]` become `[2,4,3]`.
 ///
-/// They follow each other in the order of the inputs in the graph file. Their element types and shapes must be the same; a set of
-/// messages in which lengths that vary (`≤n`) differ is a failed call. The result has the header that `join` selects.
+/// They follow each other in the order of the inputs in the graph file. Their element types and
+/// shapes must be the same; a set of messages in which lengths that vary (`≤n`) differ is a failed
+/// call. The result has the header that `join` selects.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct StackConfig {
     /// The place of the new dim; -1 makes it the last one; 0 by default.

@@ -7,10 +7,11 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Converts `f32[...]` into `u8[...]`: 1 where an element is at least `at`, 0 elsewhere and for NaN.
+/// Converts `f32[...]` into `u8[...]`: 1 where an element is at least `at`, 0 elsewhere and for
+/// NaN.
 ///
-/// With `release` below `at`, an element that is 1 stays 1 until it falls below `release` (hysteresis), so that noise does not
-/// toggle it.
+/// With `release` below `at`, an element that is 1 stays 1 until it falls below `release`
+/// (hysteresis), so that noise does not toggle it.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ThresholdConfig {
     /// An element becomes 1 if it is at least this.

@@ -9,7 +9,8 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Forwards at most one message per period, measured by their origins; the others are dropped and counted (`stopped`).
+/// Forwards at most one message per period, measured by their origins; the others are dropped and
+/// counted (`stopped`).
 ///
 /// `rate` can be changed while the graph runs: `Running::set(node, "rate", 5.0)`, in Hz.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -72,7 +73,8 @@ impl Transform for Throttle {
             self.stopped += 1;
             return Ok(());
         }
-        // A stream of exactly this rate with some jitter keeps its rate; a stream that paused gets no extra messages.
+        // A stream of exactly this rate with some jitter keeps its rate; a stream that paused gets
+        // no extra messages.
         let on_time = self.next.saturating_add(self.period);
         self.next = if begun < on_time && self.next > 0 { on_time } else { begun.saturating_add(self.period) };
         out.send(input);

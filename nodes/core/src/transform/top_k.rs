@@ -7,7 +7,8 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Finds the `k` greatest elements of `f32[n]`, the greatest first. Outputs: `index` `i32[k]` and `value` `f32[k]`.
+/// Finds the `k` greatest elements of `f32[n]`, the greatest first. Outputs: `index` `i32[k]` and
+/// `value` `f32[k]`.
 ///
 /// Of equal elements the one with the lower index comes first; NaN comes last.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -23,10 +24,11 @@ pub struct TopK {
     best: Vec<(f32, usize)>,
 }
 
-/// Puts the `k` greatest values and their indices into `best`, without allocating once it has grown.
+/// Puts the `k` greatest values and their indices into `best`, without allocating once it has
+/// grown.
 ///
-/// `best` is kept sorted (insertion sort). Most elements are not among the greatest and cost one comparison; an insertion moves
-/// at most `k` others.
+/// `best` is kept sorted (insertion sort). Most elements are not among the greatest and cost one
+/// comparison; an insertion moves at most `k` others.
 fn greatest(values: &[f32], k: usize, best: &mut Vec<(f32, usize)>) {
     best.clear();
     for entry in values.iter().copied().zip(0..) {

@@ -10,12 +10,14 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Stacks `length` messages into one: tensors of shape `[...]` become one of shape `[≤length, ...]`. The next window begins `hop`
-/// messages after the last one.
+/// Stacks `length` messages into one: tensors of shape `[...]` become one of shape
+/// `[≤length, ...]`. The next window begins `hop` messages after the last one.
 ///
-/// A window has the header of its first message. When the stream ends, the remaining messages are sent as a shorter window, or
-/// dropped with `tail: drop`, which makes the first dim fixed. Dropped remaining messages, and messages between two windows if
-/// `hop` is greater than `length`, are counted (`stopped`); messages of a window that a gap resets are lost (`dropped`). Tensors must have a fixed shape.
+/// A window has the header of its first message. When the stream ends, the remaining messages are
+/// sent as a shorter window, or dropped with `tail: drop`, which makes the first dim fixed. Dropped
+/// remaining messages, and messages between two windows if `hop` is greater than `length`, are
+/// counted (`stopped`); messages of a window that a gap resets are lost (`dropped`). Tensors must
+/// have a fixed shape.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct WindowConfig {
     /// Messages per window.

@@ -16,15 +16,18 @@ use serde::Deserialize;
 use std::io;
 use std::time::Duration;
 
-/// Plays sound on a device of ALSA's, such as a loudspeaker: `f32[frames,channels]` or `i16[frames,channels]`, or one dim for a single
-/// channel, as the sink `wav` expects it.
+/// Plays sound on a device of ALSA's, such as a loudspeaker: `f32[frames,channels]` or
+/// `i16[frames,channels]`, or one dim for a single channel, as the sink `wav` expects it.
 ///
-/// A program has sound devices if it was built with the feature `audio`. The device is outside the graph's folder, so the command line has
-/// to allow it: `--allow-path /dev`. Sound begins when the device's buffer is full, or has waited for as long as it holds. A message waits
-/// for room in the buffer, and so do those after it. Counted are times when the device had played all before the next message came
-/// (`underruns`), and messages of which the device took nothing or a part, because it is gone or has played nothing for 2 s (`unsent`); it
-/// is opened again when it is back. At the end the device plays what it has (`drained` is 1 then); messages that it does not play within
-/// a second more than that takes, or that were in the buffer of a device that went away, are counted (`unplayed`).
+/// A program has sound devices if it was built with the feature `audio`. The device is outside the
+/// graph's folder, so the command line has to allow it: `--allow-path /dev`. Sound begins when the
+/// device's buffer is full, or has waited for as long as it holds. A message waits for room in the
+/// buffer, and so do those after it. Counted are times when the device had played all before the
+/// next message came (`underruns`), and messages of which the device took nothing or a part,
+/// because it is gone or has played nothing for 2 s (`unsent`); it is opened again when it is back.
+/// At the end the device plays what it has (`drained` is 1 then); messages that it does not play
+/// within a second more than that takes, or that were in the buffer of a device that went away, are
+/// counted (`unplayed`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct AudioSinkConfig {
     /// The device's PCM name in ALSA, such as `hw:CARD=PCH,DEV=0`; `default` by default.
@@ -32,9 +35,11 @@ pub struct AudioSinkConfig {
     pub pcm: String,
     /// Frames per second, such as `16kHz`, which the device has to have.
     pub sample_rate: Rate,
-    /// The format of the device's samples; by default the first of `f32`, `s32`, `s24` and `s16` that it has.
+    /// The format of the device's samples; by default the first of `f32`, `s32`, `s24` and `s16`
+    /// that it has.
     pub format: Option<SampleFormat>,
-    /// How much sound the device keeps, as near as it can: the latency, and how late the graph may be; `200ms` by default.
+    /// How much sound the device keeps, as near as it can: the latency, and how late the graph may
+    /// be; `200ms` by default.
     #[serde(default = "buffer")]
     pub buffer: Span,
 }
@@ -183,7 +188,8 @@ impl AudioSink {
         }
     }
 
-    /// Waits for the device to play what it has. Returns until when to wait; `None` if that is over.
+    /// Waits for the device to play what it has. Returns until when to wait; `None` if that is
+    /// over.
     fn drain(&mut self, now: Time) -> Option<Time> {
         let device = self.device.get_mut()?;
         let position = device.pcm.position().ok();

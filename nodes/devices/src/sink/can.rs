@@ -16,13 +16,15 @@ use socketcan::{CanFdSocket, CanSocket, Socket, SocketOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-/// Sends each message as a frame to a CAN bus, in the form that the source `can` produces: identifier, length, flags, two bytes
-/// without a meaning, data.
+/// Sends each message as a frame to a CAN bus, in the form that the source `can` produces:
+/// identifier, length, flags, two bytes without a meaning, data.
 ///
-/// The length is that of the data; data of CAN FD is filled up with zeros to one of its lengths. A frame waits up to 100 ms for room in the
-/// interface's queue; one that has waited in vain, or that a bus without power or an interface that is down does not accept, is counted
-/// (`unsent`), and so is one that is given to a controller which has left the bus after too many errors (`bus_off`), for the kernel takes it and drops it. An
-/// interface that goes away is opened again when it is back. A message that is not a frame fails the call. Whether a frame arrives is not known.
+/// The length is that of the data; data of CAN FD is filled up with zeros to one of its lengths. A
+/// frame waits up to 100 ms for room in the interface's queue; one that has waited in vain, or that
+/// a bus without power or an interface that is down does not accept, is counted (`unsent`), and so
+/// is one that is given to a controller which has left the bus after too many errors (`bus_off`),
+/// for the kernel takes it and drops it. An interface that goes away is opened again when it is
+/// back. A message that is not a frame fails the call. Whether a frame arrives is not known.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CanSinkConfig {
     /// The interface, such as `can0`.
@@ -66,7 +68,8 @@ impl CanSinkConfig {
 }
 
 impl CanSink {
-    /// Reads what the controller has reported. The kernel takes frames for one that is off the bus, and drops them.
+    /// Reads what the controller has reported. The kernel takes frames for one that is off the bus,
+    /// and drops them.
     fn read_errors(&mut self) {
         let Some(socket) = self.socket.get() else { return };
         let mut frame = [0; can_frame::FD];

@@ -8,13 +8,14 @@ use limen_nodes_core::stream::{self, Framing};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Writes frames, in the form in which the source `can` produces them, to a log as `candump -L` writes it, which `canplayer`, SavvyCAN, `cantools`
-/// and python-can read.
+/// Writes frames, in the form in which the source `can` produces them, to a log as `candump -L`
+/// writes it, which `canplayer`, SavvyCAN, `cantools` and python-can read.
 ///
 /// The stamp of a line is the message's origin. A message that is not a frame fails the call.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CandumpSinkConfig {
-    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of the path is created.
+    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of
+    /// the path is created.
     pub path: String,
     /// What to do with a file that already exists; `replace` by default.
     #[serde(default)]

@@ -18,15 +18,18 @@ use serde::Deserialize;
 use std::io;
 use std::time::Duration;
 
-/// Receives sound from a device of ALSA's, such as a microphone, `frames` frames per message: `sound` `f32[frames,channels]`, from −1 to 1,
-/// as the source `wav` produces it. With `context`, messages have that many more frames.
+/// Receives sound from a device of ALSA's, such as a microphone, `frames` frames per message:
+/// `sound` `f32[frames,channels]`, from −1 to 1, as the source `wav` produces it. With `context`,
+/// messages have that many more frames.
 ///
-/// A program has sound devices if it was built with the feature `audio`. The device is outside the graph's folder, so the command line has
-/// to allow it: `--allow-path /dev`. It must be there when the graph is planned; one that goes away later is opened again when it is back.
-/// The origin of a message is when its first frame was heard, by the device's clock. If the graph does not keep up, the device's
-/// buffer runs over: the messages that are missing by that clock are counted (`overrun`), and a new segment begins.
-/// Counted as well are complete messages that were in the buffer when the graph was stopped (`stopped`), and incomplete ones when the
-/// device went away (`undelivered`), and times without sound (`stalls`).
+/// A program has sound devices if it was built with the feature `audio`. The device is outside the
+/// graph's folder, so the command line has to allow it: `--allow-path /dev`. It must be there when
+/// the graph is planned; one that goes away later is opened again when it is back. The origin of a
+/// message is when its first frame was heard, by the device's clock. If the graph does not keep up,
+/// the device's buffer runs over: the messages that are missing by that clock are counted
+/// (`overrun`), and a new segment begins. Counted as well are complete messages that were in the
+/// buffer when the graph was stopped (`stopped`), and incomplete ones when the device went away
+/// (`undelivered`), and times without sound (`stalls`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct AudioSourceConfig {
     /// The device's PCM name in ALSA, such as `hw:CARD=PCH,DEV=0`; `default` by default.
@@ -34,25 +37,29 @@ pub struct AudioSourceConfig {
     pub pcm: String,
     /// Frames per message.
     pub frames: usize,
-    /// Frames per second, such as `16kHz`, which the device has to have; by default 48 kHz, or the nearest that it has.
+    /// Frames per second, such as `16kHz`, which the device has to have; by default 48 kHz, or the
+    /// nearest that it has.
     pub sample_rate: Option<Rate>,
-    /// The channels of a message: a number that the device has to have, or `mono`, the mean of all if it has more than one;
-    /// by default 2, or the nearest number that it has.
+    /// The channels of a message: a number that the device has to have, or `mono`, the mean of all
+    /// if it has more than one; by default 2, or the nearest number that it has.
     pub channels: Option<AudioChannels>,
-    /// Frames of the message before that a message begins with, as some models for speech need; silence at the start of each
-    /// segment; 0 by default.
+    /// Frames of the message before that a message begins with, as some models for speech need;
+    /// silence at the start of each segment; 0 by default.
     #[serde(default)]
     pub context: usize,
-    /// The format of the device's samples; by default the first of `f32`, `s32`, `s24` and `s16` that it has.
+    /// The format of the device's samples; by default the first of `f32`, `s32`, `s24` and `s16`
+    /// that it has.
     pub format: Option<SampleFormat>,
-    /// How much sound the device keeps for a graph that is late, as near as it can; `500ms` by default.
+    /// How much sound the device keeps for a graph that is late, as near as it can; `500ms` by
+    /// default.
     #[serde(default = "buffer")]
     pub buffer: Span,
-    /// How long the device may deliver nothing before it is closed as if it were gone; `2s` by default.
+    /// How long the device may deliver nothing before it is closed as if it were gone; `2s` by
+    /// default.
     #[serde(default = "timeout")]
     pub timeout: Span,
-    /// Whose clock says when a message began: `device`, the driver's stamps as times of the run, or `run`, when it was read; `device` by
-    /// default.
+    /// Whose clock says when a message began: `device`, the driver's stamps as times of the run, or
+    /// `run`, when it was read; `device` by default.
     #[serde(default)]
     pub clock: StampClock,
     /// What to do when the device has disappeared; `reconnect` by default.
@@ -149,7 +156,8 @@ pub struct AudioSource {
     context: Vec<f32>,
     counts: AudioCounts,
     stamps: DeviceClock,
-    /// Frames that were read since the device was opened or ran over, and their times by the device's rate against those by its stamps.
+    /// Frames that were read since the device was opened or ran over, and their times by the
+    /// device's rate against those by its stamps.
     heard: u64,
     rate: Offset,
 }

@@ -24,28 +24,32 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// Receives frames from a CAN bus: `frame` `u8[≤16]`, or `u8[≤72]` with `fd`.
 ///
-/// A message is the kernel's frame: four bytes of identifier (with bit 31 for those of 29 bits, bit 30 for requests), the length, the flags of
-/// CAN FD, two bytes without a meaning, and the data from byte 8 on, which `decode` with `format: struct` reads. Its origin is the time at
-/// which the kernel received it. Frames that the kernel dropped because its buffer was full are counted (`overrun`), so are those still in
-/// it when the graph was stopped (`stopped`) or the interface went away (`undelivered`). What the controller reports is counted as well: errors
-/// (`bus_errors`), among them that it had no room for a frame (`controller_overrun`), that it may no longer disturb the bus
-/// (`error_passive`) and that it left the bus (`bus_off`). A bus that the controller has left, and an interface that goes down or away, are
-/// waited for.
+/// A message is the kernel's frame: four bytes of identifier (with bit 31 for those of 29 bits, bit
+/// 30 for requests), the length, the flags of CAN FD, two bytes without a meaning, and the data
+/// from byte 8 on, which `decode` with `format: struct` reads. Its origin is the time at which the
+/// kernel received it. Frames that the kernel dropped because its buffer was full are counted
+/// (`overrun`), so are those still in it when the graph was stopped (`stopped`) or the interface
+/// went away (`undelivered`). What the controller reports is counted as well: errors
+/// (`bus_errors`), among them that it had no room for a frame (`controller_overrun`), that it may
+/// no longer disturb the bus (`error_passive`) and that it left the bus (`bus_off`). A bus that the
+/// controller has left, and an interface that goes down or away, are waited for.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CanSourceConfig {
     /// The interface, such as `can0`.
     pub interface: String,
-    /// Receive only these identifiers, such as `[0x123, 0x18FEF100]`; those above 0x7FF have 29 bits. All by default.
+    /// Receive only these identifiers, such as `[0x123, 0x18FEF100]`; those above 0x7FF have 29
+    /// bits. All by default.
     #[serde(default)]
     pub ids: Vec<u32>,
     /// Also receive frames of CAN FD, with up to 64 bytes of data.
     #[serde(default)]
     pub fd: bool,
-    /// The kernel's buffer, such as `1MiB`; `1MiB` by default, of which the system may allow less (`net.core.rmem_max`).
+    /// The kernel's buffer, such as `1MiB`; `1MiB` by default, of which the system may allow less
+    /// (`net.core.rmem_max`).
     #[serde(default = "receive_buffer")]
     pub receive_buffer: Bytes,
-    /// Whose clock says when a message began: `device`, the driver's stamps as times of the run, or `run`, when it was read; `device` by
-    /// default.
+    /// Whose clock says when a message began: `device`, the driver's stamps as times of the run, or
+    /// `run`, when it was read; `device` by default.
     #[serde(default)]
     pub clock: StampClock,
     /// What to do when the interface has disappeared; `reconnect` by default.
@@ -196,7 +200,8 @@ impl Source for CanSource {
                 Ok(Next::More)
             }
             Ok(None) => Ok(Next::WhenReady(Time::NEVER)),
-            // The kernel says once that the interface is down. The socket stays, with the frames in it.
+            // The kernel says once that the interface is down. The socket stays, with the frames in
+            // it.
             Err(Errno::ENETDOWN) => {
                 self.socket.count_disconnect("the interface is down");
                 self.is_down = true;

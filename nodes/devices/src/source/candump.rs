@@ -18,28 +18,31 @@ use serde::Deserialize;
 use std::io::{ErrorKind, Read, Seek};
 use std::time::Duration;
 
-/// Reads the frames of a log that `candump -L` or the sink `candump` has written: `frame` `u8[≤16]`, or `u8[≤72]` with `fd`, as the source
-/// `can` produces them.
+/// Reads the frames of a log that `candump -L` or the sink `candump` has written: `frame`
+/// `u8[≤16]`, or `u8[≤72]` with `fd`, as the source `can` produces them.
 ///
-/// A frame is sent at its stamp, from the first frame on. Lines that are none of such a log are counted (`malformed`), so are frames of CAN
-/// FD without `fd` (`too_large`). Errors of a controller, which such a log may have, are counted (`bus_errors`).
+/// A frame is sent at its stamp, from the first frame on. Lines that are none of such a log are
+/// counted (`malformed`), so are frames of CAN FD without `fd` (`too_large`). Errors of a
+/// controller, which such a log may have, are counted (`bus_errors`).
 ///
-/// Where the stamps go back by more than a second, the clock was set back. Frames go on at their usual distance, a new segment begins, and
-/// an event tells it (`stepped_back`).
+/// Where the stamps go back by more than a second, the clock was set back. Frames go on at their
+/// usual distance, a new segment begins, and an event tells it (`stepped_back`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CandumpSourceConfig {
     /// The file, relative to the graph's folder.
     pub path: String,
     /// Send only frames of this interface, such as `can0`; all by default.
     pub interface: Option<String>,
-    /// Send only these identifiers, such as `[0x123, 0x18FEF100]`; those above 0x7FF have 29 bits. All by default.
+    /// Send only these identifiers, such as `[0x123, 0x18FEF100]`; those above 0x7FF have 29 bits.
+    /// All by default.
     #[serde(default)]
     pub ids: Vec<u32>,
     /// Also send frames of CAN FD, with up to 64 bytes of data.
     #[serde(default)]
     pub fd: bool,
-    /// How fast to send: `original` (the default), `max`, as fast as the graph accepts them, or a factor such as `2.0`. With `max`, origins
-    /// keep their recorded distances from the start of the run.
+    /// How fast to send: `original` (the default), `max`, as fast as the graph accepts them, or a
+    /// factor such as `2.0`. With `max`, origins keep their recorded distances from the start of
+    /// the run.
     #[serde(default)]
     pub pace: RecordedPace,
     /// A longer silence is shortened to this; `1min` by default.

@@ -19,13 +19,17 @@ use std::fs::File;
 use std::io;
 use std::time::Duration;
 
-/// Receives frames from a camera of Linux (V4L2): `image` `u8[h,w,3]` in RGB, or `u8[h,w]` with `format: grey`.
+/// Receives frames from a camera of Linux (V4L2): `image` `u8[h,w,3]` in RGB, or `u8[h,w]` with
+/// `format: grey`.
 ///
-/// The device is outside the graph's folder, so the command line has to allow it: `--allow-path /dev`. It must be there when the graph is
-/// planned; one that is unplugged later is opened again when it is back. The origin of a frame is the driver's stamp as a time of the
-/// run: as it is if it is of `CLOCK_MONOTONIC`, otherwise mapped by the least delay; a frame without one began when it was read. Frames that the camera or the driver lost, by their numbers, are
-/// counted (`dropped`), so are those that it marks or that prove as damaged (`damaged`), and times without a frame (`stalls`). If the graph does
-/// not keep up, the driver has no free buffers and drops frames. YUV is converted by BT.601 or BT.709 and its range as the driver says.
+/// The device is outside the graph's folder, so the command line has to allow it:
+/// `--allow-path /dev`. It must be there when the graph is planned; one that is unplugged later is
+/// opened again when it is back. The origin of a frame is the driver's stamp as a time of the run:
+/// as it is if it is of `CLOCK_MONOTONIC`, otherwise mapped by the least delay; a frame without one
+/// began when it was read. Frames that the camera or the driver lost, by their numbers, are counted
+/// (`dropped`), so are those that it marks or that prove as damaged (`damaged`), and times without
+/// a frame (`stalls`). If the graph does not keep up, the driver has no free buffers and drops
+/// frames. YUV is converted by BT.601 or BT.709 and its range as the driver says.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct V4l2Config {
     /// The device file, such as `/dev/video0`.
@@ -34,22 +38,25 @@ pub struct V4l2Config {
     pub width: Option<usize>,
     /// Rows; by default as the camera is set.
     pub height: Option<usize>,
-    /// The format that the camera delivers; by default the first of `rgb`, `bgr`, `yuyv`, `nv12`, `mjpeg` and `grey` that it has in
-    /// that size.
+    /// The format that the camera delivers; by default the first of `rgb`, `bgr`, `yuyv`, `nv12`,
+    /// `mjpeg` and `grey` that it has in that size.
     pub format: Option<PixelFormat>,
-    /// Frames per second, such as `30Hz`; the camera takes the nearest rate that it has. By default as it is set.
+    /// Frames per second, such as `30Hz`; the camera takes the nearest rate that it has. By default
+    /// as it is set.
     pub rate: Option<Rate>,
     /// Buffers that the driver fills in turn, from 2 to 32; 4 by default.
     #[serde(default = "buffers")]
     pub buffers: u32,
-    /// `true` sends only the newest of the frames that are ready, and counts the others (`superseded`); by default all are sent.
+    /// `true` sends only the newest of the frames that are ready, and counts the others
+    /// (`superseded`); by default all are sent.
     #[serde(default)]
     pub latest: bool,
-    /// How long the camera may deliver nothing before it is closed as if it were gone; `2s` by default.
+    /// How long the camera may deliver nothing before it is closed as if it were gone; `2s` by
+    /// default.
     #[serde(default = "timeout")]
     pub timeout: Span,
-    /// Whose clock says when a message began: `device`, the driver's stamps as times of the run, or `run`, when it was read; `device` by
-    /// default.
+    /// Whose clock says when a message began: `device`, the driver's stamps as times of the run, or
+    /// `run`, when it was read; `device` by default.
     #[serde(default)]
     pub clock: StampClock,
     /// What to do when the camera is gone; `reconnect` by default.
@@ -152,7 +159,8 @@ impl PixelFormat {
 
 /// Decodes a JPEG image of a known size.
 fn decode(frame: &[u8], (height, width): (usize, usize), into: &mut [u8]) -> bool {
-    // The decoder fills up an image that was cut off. One that is whole ends with a marker; the last one before is that of the data.
+    // The decoder fills up an image that was cut off. One that is whole ends with a marker; the
+    // last one before is that of the data.
     let is_marker = |pair: &&[u8]| matches!(pair, [0xff, END | SCAN]);
     if frame.windows(2).rev().find(is_marker).is_none_or(|pair| pair[1] != END) {
         return false;

@@ -3,13 +3,15 @@
 use super::can_frame::{ERROR, HEAD, identifier};
 use limen::node::{LossCounter, Metrics};
 
-/// Bits of an error's identifier: a state or an overflow of the controller, that it left the bus, that it was started again.
+/// Bits of an error's identifier: a state or an overflow of the controller, that it left the bus,
+/// that it was started again.
 const CONTROLLER: u32 = 0x4;
 const BUS_OFF: u32 = 0x40;
 const RESTARTED: u32 = 0x100;
 /// The errors that say whether a frame can be sent.
 pub(crate) const OF_STATE: u32 = CONTROLLER | BUS_OFF | RESTARTED;
-/// Bits of a controller's report: a frame that it had no room for, and error-passive by received or sent frames.
+/// Bits of a controller's report: a frame that it had no room for, and error-passive by received or
+/// sent frames.
 const RECEIVE_OVERFLOW: u8 = 0x01;
 const PASSIVE: u8 = 0x30;
 
@@ -48,7 +50,8 @@ impl BusErrors {
         true
     }
 
-    /// The interface is set up anew, with a controller on the bus. A received frame says nothing: it may be one of this machine's.
+    /// The interface is set up anew, with a controller on the bus. A received frame says nothing:
+    /// it may be one of this machine's.
     pub(crate) fn is_back(&mut self) {
         self.is_off = false;
     }

@@ -1,7 +1,8 @@
 //! Frames of a CAN bus as messages: the kernel's own layout, without what is behind the data.
 //!
-//! Four bytes of identifier, with flags in the highest three bits, in the machine's order; the length of the data; flags of CAN FD; two
-//! bytes without a meaning; the data. The layout: `linux/can.h`, `struct canfd_frame`.
+//! Four bytes of identifier, with flags in the highest three bits, in the machine's order; the
+//! length of the data; flags of CAN FD; two bytes without a meaning; the data. The layout:
+//! `linux/can.h`, `struct canfd_frame`.
 
 use limen::node::PlanErrors;
 use std::io::Write;
@@ -24,7 +25,8 @@ pub(crate) fn identifier(frame: &[u8]) -> u32 {
     frame.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 
-/// Returns the message of a frame that was read: the kernel's frame up to the end of its data. `None` if it is none.
+/// Returns the message of a frame that was read: the kernel's frame up to the end of its data.
+/// `None` if it is none.
 pub(crate) fn message(frame: &[u8]) -> Option<&[u8]> {
     if frame.len() != CLASSIC && frame.len() != FD {
         return None;
@@ -106,7 +108,8 @@ fn parse_id(text: &str) -> Result<u32, &'static str> {
     }
 }
 
-/// Reads a line of a log as `candump -L` writes it, `(1436509052.249713) can0 123#11223344`; `None` if it is empty.
+/// Reads a line of a log as `candump -L` writes it, `(1436509052.249713) can0 123#11223344`; `None`
+/// if it is empty.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -185,8 +188,8 @@ pub(crate) fn write_log(message: &[u8], stamp: u64, interface: &str, line: &mut 
 /// Lengths of the data of a frame of CAN FD.
 const LENGTHS: [usize; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 48, 64];
 
-/// Makes the kernel's frame of a message; returns it and how many bytes of it are to be sent. Data of FD that does not have one of its
-/// lengths is filled up with zeros.
+/// Makes the kernel's frame of a message; returns it and how many bytes of it are to be sent. Data
+/// of FD that does not have one of its lengths is filled up with zeros.
 pub(crate) fn frame(message: &[u8], is_fd: bool) -> Result<([u8; FD], usize), String> {
     let data = message
         .len()

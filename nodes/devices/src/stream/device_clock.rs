@@ -30,8 +30,8 @@ pub(crate) enum Stamp {
 
 /// A stamp of the run's clock that is older than this is of another clock, ns.
 const STALE: u64 = 10_000_000_000;
-/// Within this time the least delay is looked for, ns: long enough to find a message that did not wait, short enough to follow a clock that
-/// drifts by 50 millionths to within 0.4 ms.
+/// Within this time the least delay is looked for, ns: long enough to find a message that did not
+/// wait, short enough to follow a clock that drifts by 50 millionths to within 0.4 ms.
 const WINDOW: u64 = 4_000_000_000;
 /// A foreign clock that is off by more than this was set, ns.
 const STEP: i128 = 1_000_000_000;
@@ -40,8 +40,8 @@ const LONG_ENOUGH: u64 = 10_000_000_000;
 /// Buckets for an octave of delays.
 const BUCKETS: usize = 8;
 
-/// The offset between two clocks: the least difference within the last windows, because a message may wait before it is read, but is never
-/// read before it began.
+/// The offset between two clocks: the least difference within the last windows, because a message
+/// may wait before it is read, but is never read before it began.
 #[derive(Debug, Default)]
 pub(crate) struct Offset {
     /// The least difference of the window, and of the one before it.
@@ -62,7 +62,8 @@ impl Offset {
             return difference;
         };
         let offset = before.map_or(*least, |before| before.min(*least));
-        // No message is read before it began. That all of a window are late, by more than any before, is no delay either.
+        // No message is read before it began. That all of a window are late, by more than any
+        // before, is no delay either.
         let is_over = read.since(self.since) >= WINDOW;
         if difference < offset - STEP || is_over && *least > before.unwrap_or(i128::MAX - STEP) + STEP {
             (self.least, self.since, self.first, self.last) = (Some((difference, None)), read, None, None);
@@ -83,7 +84,8 @@ impl Offset {
         (self.least, self.first, self.last) = (None, None, None);
     }
 
-    /// Returns how much faster the device's clock is than the run's, in millionths; `None` if it was not watched for long enough.
+    /// Returns how much faster the device's clock is than the run's, in millionths; `None` if it
+    /// was not watched for long enough.
     pub(crate) fn drift(&self) -> Option<f64> {
         let ((first, then), (last, now)) = (self.first?, self.last?);
         let time = last.since(first);
@@ -116,7 +118,8 @@ impl Delays {
         octave * BUCKETS + part
     }
 
-    /// Returns the delay that so many of a hundred do not exceed, to within an eighth; at least the least delay.
+    /// Returns the delay that so many of a hundred do not exceed, to within an eighth; at least the
+    /// least delay.
     fn percentile(&self, percent: u64) -> u64 {
         let all: u64 = self.counts.iter().map(|count| u64::from(*count)).sum();
         let mut left = (all * percent).div_ceil(100);
@@ -133,7 +136,8 @@ impl Delays {
     }
 }
 
-/// The clock of a device: maps its stamps to the run's clock, and reports how far apart the two are.
+/// The clock of a device: maps its stamps to the run's clock, and reports how far apart the two
+/// are.
 #[derive(Debug)]
 pub(crate) struct DeviceClock {
     of: StampClock,
@@ -183,8 +187,9 @@ impl DeviceClock {
         self.offset.restart();
     }
 
-    /// Reports the clock: `clock_delay_ms`, the least time from a stamp until the message was read; `clock_jitter_ms`, how much longer 99 of
-    /// 100 took at most; of a foreign clock `clock_offset_ms`, what was added to its stamps, and `clock_drift_ppm`.
+    /// Reports the clock: `clock_delay_ms`, the least time from a stamp until the message was read;
+    /// `clock_jitter_ms`, how much longer 99 of 100 took at most; of a foreign clock
+    /// `clock_offset_ms`, what was added to its stamps, and `clock_drift_ppm`.
     pub(crate) fn metrics(&self, to: &mut Metrics) {
         if self.of == StampClock::Run {
             return;
@@ -227,8 +232,9 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// A foreign clock that is off and drifts, with messages that wait before they are read: origins are off by no more than the least delay
-    /// and what the clock drifts within two windows, and never go back.
+    /// A foreign clock that is off and drifts, with messages that wait before they are read:
+    /// origins are off by no more than the least delay and what the clock drifts within two
+    /// windows, and never go back.
     #[test]
     fn a_foreign_clock_is_followed() {
         for (off, ppm) in [(0i64, 0.0), (5_000_000_000, 50.0), (-3_000_000_000, -50.0), (86_400_000_000_000, 20.0)] {

@@ -23,7 +23,8 @@ const USUAL_RATE: u32 = 48_000;
 /// The least and the greatest buffer, ns.
 const BUFFERS: std::ops::RangeInclusive<u64> = 1_000_000..=10_000_000_000;
 
-/// Names of ALSA's that take arguments and open devices of cards alone. Others open files and start programs (`file`, `tee`).
+/// Names of ALSA's that take arguments and open devices of cards alone. Others open files and start
+/// programs (`file`, `tee`).
 const WITH_ARGUMENTS: [&str; 21] = [
     "hw",
     "plughw",
@@ -171,7 +172,8 @@ impl Ask {
         true
     }
 
-    /// Opens and sets up a device as a graph is planned, and closes it. Every problem goes to `errors`.
+    /// Opens and sets up a device as a graph is planned, and closes it. Every problem goes to
+    /// `errors`.
     pub(crate) fn plan(&self, device: &str, folders: &Folders, errors: &mut PlanErrors) -> Option<Setup> {
         if !self.check(device, folders, errors) {
             return None;
@@ -234,7 +236,8 @@ impl Ask {
             let now = if self.direction == PcmDirection::Capture { interest } else { Interest::Nothing };
             watched.push((descriptors.watch(found.fd, now)?, interest));
         }
-        // The kernel cannot wait for files and for /dev/null, which count as ready: time decides then.
+        // The kernel cannot wait for files and for /dev/null, which count as ready: time decides
+        // then.
         if watched.iter().any(|(descriptor, _)| descriptor.is_ready()) {
             watched.clear();
         }

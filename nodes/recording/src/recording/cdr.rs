@@ -1,7 +1,8 @@
-//! The Common Data Representation of ROS 2's messages: plain CDR in either byte order, written in little-endian.
+//! The Common Data Representation of ROS 2's messages: plain CDR in either byte order, written in
+//! little-endian.
 //!
-//! The format: Object Management Group, *DDS-XTypes* 1.3, section 7.4.1. The crates that read it through serde copy an image byte by
-//! byte.
+//! The format: Object Management Group, *DDS-XTypes* 1.3, section 7.4.1. The crates that read it
+//! through serde copy an image byte by byte.
 
 /// Reads values from a message.
 #[derive(Debug)]
@@ -61,7 +62,8 @@ impl<'a> CdrReader<'a> {
         self.records(size, 1)
     }
 
-    /// Reads a sequence of records of `count` plain numbers of `size` bytes each, as they lie there.
+    /// Reads a sequence of records of `count` plain numbers of `size` bytes each, as they lie
+    /// there.
     pub(crate) fn records(&mut self, size: usize, count: usize) -> Result<&'a [u8], String> {
         let length = self.length(size * count)?;
         if length == 0 { Ok(&[]) } else { self.take(size, length * size * count) }
@@ -83,7 +85,8 @@ impl<'a> CdrReader<'a> {
         Ok(values)
     }
 
-    /// Reads `std_msgs/Header` and returns its stamp in ns since 1970; `None` if it is zero or before.
+    /// Reads `std_msgs/Header` and returns its stamp in ns since 1970; `None` if it is zero or
+    /// before.
     pub(crate) fn header(&mut self) -> Result<Option<u64>, String> {
         let (seconds, nanos) = (self.i32()?, self.u32()?);
         self.text()?;
@@ -127,8 +130,8 @@ impl<'a> CdrWriter<'a> {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// As [`sequence`](CdrWriter::sequence), but leaves out its `length` bytes; returns where they belong. Only values that are not
-    /// aligned to more than `size` may follow.
+    /// As [`sequence`](CdrWriter::sequence), but leaves out its `length` bytes; returns where they
+    /// belong. Only values that are not aligned to more than `size` may follow.
     pub(crate) fn sequence_place(&mut self, length: usize, size: usize) -> usize {
         self.u32((length / size) as u32);
         if length > 0 {

@@ -11,9 +11,11 @@ use limen::message::{DType, Dim, Label, MAX_RANK, PortSpec};
 pub(crate) enum Elements<'a> {
     /// In the order and form of the tensor.
     Plain(&'a [u8]),
-    /// Rows of `row` bytes, each at a multiple of `step`; with `swap`, red and blue of each pixel of so many bytes are exchanged.
+    /// Rows of `row` bytes, each at a multiple of `step`; with `swap`, red and blue of each pixel
+    /// of so many bytes are exchanged.
     Rows { data: &'a [u8], step: usize, row: usize, swap: Option<usize> },
-    /// Points at multiples of `stride`, each with a value of a type at an offset for each column, which has the name of its field.
+    /// Points at multiples of `stride`, each with a value of a type at an offset for each column,
+    /// which has the name of its field.
     Points { data: &'a [u8], stride: usize, columns: [(usize, DType); MAX_COLUMNS], names: [&'a [u8]; MAX_COLUMNS] },
     /// A few numbers.
     Numbers([f64; 13]),
@@ -28,8 +30,9 @@ pub(crate) enum Elements<'a> {
 /// Most values of a point.
 pub(crate) const MAX_COLUMNS: usize = 16;
 
-/// Puts the values of a point in order by the names of their fields: `x`, `y`, `z` and `intensity`, if there is one, then the others as they are.
-/// Returns the type that holds them all: `f64` if a value may be one that `f32` rounds, such as a time.
+/// Puts the values of a point in order by the names of their fields: `x`, `y`, `z` and `intensity`,
+/// if there is one, then the others as they are. Returns the type that holds them all: `f64` if a
+/// value may be one that `f32` rounds, such as a time.
 ///
 /// # Errors
 /// There is no `x`, `y` or `z`.
@@ -146,8 +149,9 @@ impl<'a> Decoded<'a> {
         names.get(..self.dims[1])
     }
 
-    /// Returns the message in the shape of its port, which follows from the topic's first message. Points have the port's columns, by the
-    /// names of their fields. A message of an IMU whose orientation came later than the first message, or went, has NaN for the orientation, or
+    /// Returns the message in the shape of its port, which follows from the topic's first message.
+    /// Points have the port's columns, by the names of their fields. A message of an IMU whose
+    /// orientation came later than the first message, or went, has NaN for the orientation, or
     /// none.
     ///
     /// # Errors

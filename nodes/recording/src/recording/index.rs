@@ -1,4 +1,5 @@
-//! The index of a recording, followed as a reader does that seeks: to each chunk, and to each message in it.
+//! The index of a recording, followed as a reader does that seeks: to each chunk, and to each
+//! message in it.
 
 use super::reader::{Channel, MAX_RECORD, RecordingReader, Schema};
 use super::record;
@@ -33,8 +34,9 @@ fn wrong<T>(at: u64, why: impl Into<String>) -> Result<T, IndexFault> {
     Err(IndexFault::Wrong(at, why.into()))
 }
 
-/// Follows the index of a file of `size` bytes. `read` has read it to its end, where it found `messages`, and nothing unreadable. Returns
-/// where a reader that seeks goes wrong, and how; `None` if it finds every message, or if the file has no index.
+/// Follows the index of a file of `size` bytes. `read` has read it to its end, where it found
+/// `messages`, and nothing unreadable. Returns where a reader that seeks goes wrong, and how;
+/// `None` if it finds every message, or if the file has no index.
 ///
 /// # Errors
 /// Input and output.
@@ -170,8 +172,8 @@ impl<R: Read + Seek> Index<R> {
             }
             at = next;
         }
-        // A writer may leave out all schemas and all channels if there are no chunks, and those without messages. With chunks, a reader that
-        // seeks takes them from here.
+        // A writer may leave out all schemas and all channels if there are no chunks, and those
+        // without messages. With chunks, a reader that seeks takes them from here.
         let schema = |number: &u16| read.channel(*number).map_or(0, |channel| channel.schema);
         let (has_schemas, has_channels) = (chunks > 0 || !schemas.is_empty(), chunks > 0 || !channels.is_empty());
         let lacks_channel = has_channels && !self.used.is_subset(&channels);

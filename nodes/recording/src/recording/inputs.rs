@@ -13,13 +13,15 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct TopicConfig {
     /// The topic; by default `/` and the input's name, with `/` for dots.
     pub topic: Option<String>,
-    /// What its tensors mean; by default `image` for those of cameras and image files, otherwise `values`.
+    /// What its tensors mean; by default `image` for those of cameras and image files, otherwise
+    /// `values`.
     #[serde(rename = "as")]
     pub meaning: Option<Meaning>,
     /// The frame of coordinates of images, points, poses and the like; empty by default.
     #[serde(default)]
     pub frame: String,
-    /// `as: scan`, which needs it: the angles of the first and the last range in rad, such as `[-1.57, 1.57]`.
+    /// `as: scan`, which needs it: the angles of the first and the last range in rad, such as
+    /// `[-1.57, 1.57]`.
     pub angles: Option<[f32; 2]>,
     /// `as: scan`: the least and the greatest valid range in m; any by default.
     pub ranges: Option<[f32; 2]>,
@@ -78,7 +80,8 @@ impl InputTopics<'_> {
         self.topics.get(input).and_then(|topic| topic.meaning).unwrap_or_else(|| Meaning::of(spec))
     }
 
-    /// The greatest length of an input's message in bytes, but for a kilobyte; `usize::MAX` if there is no bound.
+    /// The greatest length of an input's message in bytes, but for a kilobyte; `usize::MAX` if
+    /// there is no bound.
     pub(crate) fn largest(self, input: &str, spec: &PortSpec) -> usize {
         self.meaning(input, spec).largest(spec).unwrap_or(usize::MAX)
     }

@@ -1,11 +1,13 @@
-//! MCAP files as they are recorded: each byte of a message is copied once or not at all, and added to one checksum.
+//! MCAP files as they are recorded: each byte of a message is copied once or not at all, and added
+//! to one checksum.
 //!
-//! The format: <https://mcap.dev/spec>. The writer of the crate `mcap` copies a message into its chunk, adds it to two checksums, and
-//! hands the chunk on whole.
+//! The format: <https://mcap.dev/spec>. The writer of the crate `mcap` copies a message into its
+//! chunk, adds it to two checksums, and hands the chunk on whole.
 //!
-//! A chunk begins as one that is empty and complete. The records behind it, which may also stand outside chunks, become its own when the
-//! length and the checksum in its header are written, at its end. Whatever ends the process, the file is a valid beginning of an MCAP
-//! file up to its last whole record.
+//! A chunk begins as one that is empty and complete. The records behind it, which may also stand
+//! outside chunks, become its own when the length and the checksum in its header are written, at
+//! its end. Whatever ends the process, the file is a valid beginning of an MCAP file up to its last
+//! whole record.
 
 use mcap::records::{MessageHeader, op};
 use nix::errno::Errno;
@@ -16,8 +18,9 @@ use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, Write};
 use std::os::unix::fs::FileExt;
 
-/// Bytes that are collected before they go to the file, and of a long message that go at a time. A kernel keeps what one call writes in
-/// pages of up to that size, and a call of 64 KiB costs twice as much for each byte.
+/// Bytes that are collected before they go to the file, and of a long message that go at a time. A
+/// kernel keeps what one call writes in pages of up to that size, and a call of 64 KiB costs twice
+/// as much for each byte.
 const PIECE: usize = 1 << 20;
 /// A part of a message with so many bytes goes to the file from where it is.
 const DIRECT: usize = 256 << 10;
@@ -27,10 +30,12 @@ const HASHED: usize = 32 << 10;
 const MAX_ENTRIES: usize = 1 << 14;
 /// Opcode and length of a record.
 const HEAD: usize = 9;
-/// The record of a chunk without its records: times, size, checksum, the length of a name, and the length of the records.
+/// The record of a chunk without its records: times, size, checksum, the length of a name, and the
+/// length of the records.
 const CHUNK_HEAD: usize = HEAD + 40;
-/// A file reserves as many bytes of the disk as it has, so many at most: a write into reserved blocks costs the kernel a quarter less, and
-/// files that grow side by side do not lie between each other. What was reserved and not written does not count as the file's length.
+/// A file reserves as many bytes of the disk as it has, so many at most: a write into reserved
+/// blocks costs the kernel a quarter less, and files that grow side by side do not lie between each
+/// other. What was reserved and not written does not count as the file's length.
 const RESERVED: u64 = 64 << 20;
 /// So many times as much must be free, so that no other program misses it.
 const FREE: u64 = 16;
@@ -449,7 +454,8 @@ impl McapFile {
             Ok(()) => self.reserved = Some(self.end + length),
             // A signal came; the next write tries again.
             Err(Errno::EINTR) => {}
-            // The file system cannot, or a quota is used up: then every block is left to whoever writes first.
+            // The file system cannot, or a quota is used up: then every block is left to whoever
+            // writes first.
             Err(_) => {
                 // It may have got a part.
                 let _ = self.file.set_len(self.end);
@@ -458,7 +464,8 @@ impl McapFile {
         }
     }
 
-    /// Gives the blocks back that were reserved and not written. If that fails, the file is as good, and takes more room.
+    /// Gives the blocks back that were reserved and not written. If that fails, the file is as
+    /// good, and takes more room.
     fn give_back(&self) {
         if self.reserved.is_some_and(|reserved| reserved > 0) {
             let _ = self.file.set_len(self.end);

@@ -22,8 +22,8 @@ pub enum Meaning {
     Image,
     /// The bytes of a JPEG, PNG or WebP file.
     CompressedImage,
-    /// Angular velocity in rad/s, then acceleration in m/s²: `f32[6]` or `f64[6]`; `[10]` with the orientation, `x y z w`, before
-    /// them. Always in ROS 2's schema.
+    /// Angular velocity in rad/s, then acceleration in m/s²: `f32[6]` or `f64[6]`; `[10]` with the
+    /// orientation, `x y z w`, before them. Always in ROS 2's schema.
     Imu,
     /// Points `f32[n,k]`: `x y z` in m, then the intensity and other values.
     PointCloud,
@@ -100,7 +100,8 @@ impl Meaning {
         self.into()
     }
 
-    /// The greatest length of the message of a tensor, in bytes, but for a kilobyte of other fields.
+    /// The greatest length of the message of a tensor, in bytes, but for a kilobyte of other
+    /// fields.
     pub(crate) fn largest(self, spec: &PortSpec) -> Option<usize> {
         /// A box with its lines, its text and its numbers.
         const BOX: usize = 512;
@@ -170,7 +171,8 @@ impl Channel {
     pub(crate) fn new(topic: String, meaning: Meaning, schemas: Schemas, frame: String, spec: &PortSpec) -> Channel {
         let is_array = !spec.shape.is_empty();
         let is_text = spec.is_text();
-        // Foxglove has no schemas for an IMU, a twist and the like, and reads those of ROS 2, scans as well; ROS 2 has no standard one for boxes.
+        // Foxglove has no schemas for an IMU, a twist and the like, and reads those of ROS 2, scans
+        // as well; ROS 2 has no standard one for boxes.
         let (encoding, meaning) = match (schemas, meaning) {
             (_, Meaning::Imu | Meaning::Scan | Meaning::Twist | Meaning::Wrench | Meaning::Vector) => {
                 (Schemas::Ros2, meaning)
@@ -259,8 +261,8 @@ impl Channel {
         Ok(())
     }
 
-    /// As [`encode`](Channel::encode), but leaves out the bytes of the tensor where the message has them as they are; returns where they
-    /// belong.
+    /// As [`encode`](Channel::encode), but leaves out the bytes of the tensor where the message has
+    /// them as they are; returns where they belong.
     pub(crate) fn encode_around(
         &self,
         tensor: &Tensor,
@@ -431,7 +433,8 @@ fn own_type(dtype: DType) -> &'static str {
     }
 }
 
-/// Appends values, text or bytes as the fields of limen's own messages; returns where the bytes of the tensor belong that are left out.
+/// Appends values, text or bytes as the fields of limen's own messages; returns where the bytes of
+/// the tensor belong that are left out.
 fn put_values(fields: &mut Fields<'_>, tensor: &Tensor, is_text: bool) -> Result<Option<usize>, NodeError> {
     let shape = tensor.shape();
     if is_text {

@@ -1,6 +1,7 @@
 //! Fields of Protocol Buffers, written into a buffer and read from a message without copies.
 //!
-//! The wire format: <https://protobuf.dev/programming-guides/encoding>. `prost` does the varints; its messages would copy every image.
+//! The wire format: <https://protobuf.dev/programming-guides/encoding>. `prost` does the varints;
+//! its messages would copy every image.
 
 use prost::bytes::Buf;
 use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint};

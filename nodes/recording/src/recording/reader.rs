@@ -1,8 +1,10 @@
 //! Reading MCAP files: every intact message of whatever is there, and a count of what is not.
 //!
-//! Lengths are checked before anything is allocated: a record, or a chunk when it is unpacked, has at most [`MAX_RECORD`] bytes, and all
-//! chunks together at most 4 GiB or 1000 times the bytes of the file. A chunk that does not agree with its checksum is skipped whole.
-//! Behind a record that is cut or whose length makes no sense nothing can be found again, and the rest of the file is unreadable.
+//! Lengths are checked before anything is allocated: a record, or a chunk when it is unpacked, has
+//! at most [`MAX_RECORD`] bytes, and all chunks together at most 4 GiB or 1000 times the bytes of
+//! the file. A chunk that does not agree with its checksum is skipped whole. Behind a record that
+//! is cut or whose length makes no sense nothing can be found again, and the rest of the file is
+//! unreadable.
 //!
 //! Everything is done in steps of 1 MiB at most, so a node can leave off between two.
 
@@ -93,7 +95,8 @@ pub struct RecordingReader<R> {
     schemas: BTreeMap<u16, Schema>,
     channels: BTreeMap<u16, Channel>,
     metadata: Vec<(String, BTreeMap<String, String>)>,
-    /// Bytes of schemas, channels and metadata, and how many messages and attachments have been seen.
+    /// Bytes of schemas, channels and metadata, and how many messages and attachments have been
+    /// seen.
     defined: usize,
     messages: u64,
     attachments: u64,
@@ -104,12 +107,14 @@ pub struct RecordingReader<R> {
     /// The records of the chunk that is being read, and what is left to unpack of it.
     chunk: Vec<u8>,
     unpacking: Option<(u64, Unpacking)>,
-    /// Whether the chunk is damaged: then only what it defines is kept, because later chunks rely on it.
+    /// Whether the chunk is damaged: then only what it defines is kept, because later chunks rely
+    /// on it.
     is_damaged: bool,
     /// Bytes of all chunks, and the work so far, in bytes.
     unpacked: u64,
     work: u64,
-    /// Where the next record of the chunk begins, where the chunk lies in the file, and whether its bytes lie there as they are.
+    /// Where the next record of the chunk begins, where the chunk lies in the file, and whether its
+    /// bytes lie there as they are.
     next: usize,
     chunk_at: u64,
     is_plain: bool,
@@ -240,7 +245,8 @@ impl<R: Read> RecordingReader<R> {
         }
     }
 
-    /// Returns the work so far: bytes that were read, unpacked and handled, and something for each record.
+    /// Returns the work so far: bytes that were read, unpacked and handled, and something for each
+    /// record.
     pub(crate) fn work(&self) -> u64 {
         self.work
     }
@@ -424,9 +430,11 @@ impl<R: Read> RecordingReader<R> {
         ReaderStep::End
     }
 
-    /// The file ends within a chunk: what is there of one that is not compressed is read, without its checksum.
+    /// The file ends within a chunk: what is there of one that is not compressed is read, without
+    /// its checksum.
     fn cut_chunk(&mut self, start: u64) -> ReaderStep {
-        /// Times, size and checksum come before the length of the name of the compression, and the size behind it.
+        /// Times, size and checksum come before the length of the name of the compression, and the
+        /// size behind it.
         const NAME: usize = 28;
         const RECORDS: usize = NAME + 4 + 8;
         if self.record.len() < RECORDS || self.record[NAME..NAME + 4] != [0; 4] {

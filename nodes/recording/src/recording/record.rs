@@ -1,11 +1,13 @@
 //! Parsing one record of an MCAP file.
 //!
-//! `mcap::parse_record` reserves memory for a string by the length that the file gives, up to 4 GiB, before it reads the string. So the
-//! lengths within a record are compared with the record first.
+//! `mcap::parse_record` reserves memory for a string by the length that the file gives, up to 4
+//! GiB, before it reads the string. So the lengths within a record are compared with the record
+//! first.
 
 use mcap::records::{Record, op};
 
-/// A field whose length a record gives, or the bytes before one. The layouts are those of <https://mcap.dev/spec>.
+/// A field whose length a record gives, or the bytes before one. The layouts are those of
+/// <https://mcap.dev/spec>.
 enum Field {
     /// This many bytes.
     Fixed(usize),

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 
 const STEP: i128 = STEP_BACK as i128;
 
-/// Makes the times that a clock gave to several streams continuous: a clock that was set back goes on as before.
+/// Makes the times that a clock gave to several streams continuous: a clock that was set back goes
+/// on as before.
 ///
-/// Each stream is compared with its own times. A stream that is always recorded late is therefore not taken for a step of the clock.
+/// Each stream is compared with its own times. A stream that is always recorded late is therefore
+/// not taken for a step of the clock.
 #[derive(Debug, Default)]
 pub(crate) struct RecordedClock {
     streams: BTreeMap<u16, StreamClock>,
@@ -33,11 +35,12 @@ pub(crate) struct Continuous {
 }
 
 impl RecordedClock {
-    /// Places a time of a stream. `reference` is about the continuous time at which it is expected: streams keep their distance from it.
-    /// `other` is the shift of another clock, which may have been set back together with this one.
+    /// Places a time of a stream. `reference` is about the continuous time at which it is expected:
+    /// streams keep their distance from it. `other` is the shift of another clock, which may have
+    /// been set back together with this one.
     ///
-    /// A time that goes back by more than [`STEP_BACK`] and away from the reference begins a step. One that returns to the
-    /// reference ends an error, and stays as it is.
+    /// A time that goes back by more than [`STEP_BACK`] and away from the reference begins a step.
+    /// One that returns to the reference ends an error, and stays as it is.
     pub(crate) fn place(&mut self, stream: u16, time: u64, reference: Option<i128>, other: Option<i128>) -> Continuous {
         let time = i128::from(time);
         let lag_with = |shift: i128| reference.map_or(0, |reference| reference - (time + shift));
@@ -66,7 +69,8 @@ impl RecordedClock {
 mod tests {
     use super::*;
 
-    /// Places `(stream, time)`, both in ms, with the latest time as the reference. Returns the continuous times and the steps.
+    /// Places `(stream, time)`, both in ms, with the latest time as the reference. Returns the
+    /// continuous times and the steps.
     fn place(times: &[(u16, i64)]) -> (Vec<i64>, Vec<u64>) {
         let (mut clock, mut latest, mut steps) = (RecordedClock::default(), None, Vec::new());
         let placed = times.iter().map(|(stream, ms)| {

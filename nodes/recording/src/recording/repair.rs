@@ -1,4 +1,5 @@
-//! Repair of recordings whose end is missing, or whose index is wrong: every intact message goes into a new file, which is then read back.
+//! Repair of recordings whose end is missing, or whose index is wrong: every intact message goes
+//! into a new file, which is then read back.
 
 use super::index::index_fault;
 use super::reader::Unreadable;
@@ -55,7 +56,8 @@ fn read_all(
     Ok(Sum { messages, crc: crc.finalize() })
 }
 
-/// What a file holds that was read, with what is wrong with its index: a reader that seeks would not find every message.
+/// What a file holds that was read, with what is wrong with its index: a reader that seeks would
+/// not find every message.
 fn found(reader: &FileReader, sum: Sum, again: InputFile) -> io::Result<Repair> {
     let topics: HashSet<&str> = reader.channels().map(|(_, channel)| channel.topic.as_str()).collect();
     let (attachments, mut unreadable) = (reader.attachments(), reader.unreadable().clone());
@@ -82,11 +84,12 @@ pub fn inspect(file: InputFile) -> io::Result<Repair> {
     found(&reader, sum, again)
 }
 
-/// Writes the intact messages of a recording into a new file, which must not exist, and reads that back.
+/// Writes the intact messages of a recording into a new file, which must not exist, and reads that
+/// back.
 ///
 /// # Errors
-/// Input and output; `InvalidData` if the old file is not an MCAP file, or if the new one does not hold the same messages. Then it is
-/// removed.
+/// Input and output; `InvalidData` if the old file is not an MCAP file, or if the new one does not
+/// hold the same messages. Then it is removed.
 pub fn repair(file: InputFile, to: Target) -> io::Result<Repair> {
     if to.path().symlink_metadata().is_ok() {
         return Err(io::Error::new(ErrorKind::AlreadyExists, format!("`{}` exists", to.path().display())));

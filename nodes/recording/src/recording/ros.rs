@@ -63,7 +63,8 @@ pub(crate) fn is_text(schema: &str) -> bool {
     schema == "std_msgs/msg/String"
 }
 
-/// Reads a message of a type that [`is_known`]; `dtype` is the recorded type of the elements, if known.
+/// Reads a message of a type that [`is_known`]; `dtype` is the recorded type of the elements, if
+/// known.
 pub(crate) fn decode<'a>(schema: &str, message: &'a [u8], dtype: Option<DType>) -> Result<Decoded<'a>, String> {
     let mut cdr = CdrReader::new(message)?;
     let numbers = |stamp, values: &[f64]| Decoded::numbers(stamp, dtype, values);
@@ -239,7 +240,8 @@ fn standard<'a>(name: &str, cdr: &mut CdrReader<'a>, recorded: Option<DType>) ->
     })
 }
 
-/// The pixels of an encoding: type, channels, and bytes of a pixel whose red and blue are exchanged.
+/// The pixels of an encoding: type, channels, and bytes of a pixel whose red and blue are
+/// exchanged.
 pub(crate) fn pixels(encoding: &str) -> Option<(DType, usize, Option<usize>)> {
     Some(match encoding {
         "mono8" | "8UC1" => (DType::U8, 1, None),
@@ -331,7 +333,8 @@ fn points<'a>(cdr: &mut CdrReader<'a>) -> Result<Decoded<'a>, String> {
     Ok(Decoded::new(stamp, dtype, &[points, used], Elements::Points { data, stride, columns, names }).varying())
 }
 
-/// Appends a tensor as a message, but leaves out its bytes where the message has them as they are; returns where they belong.
+/// Appends a tensor as a message, but leaves out its bytes where the message has them as they are;
+/// returns where they belong.
 pub(crate) fn encode_around(
     channel: &Channel,
     tensor: &Tensor,

@@ -1,5 +1,5 @@
-//! Schemas that are written into recordings, so that every reader can decode the messages: Protocol Buffers descriptors and ROS 2
-//! message definitions.
+//! Schemas that are written into recordings, so that every reader can decode the messages: Protocol
+//! Buffers descriptors and ROS 2 message definitions.
 
 use prost::Message;
 use prost_types::field_descriptor_proto::{Label, Type};
@@ -19,7 +19,8 @@ static FOXGLOVE: LazyLock<Vec<DescriptorProto>> =
 /// The messages of ROS 2 whose fields follow no rule, each behind a line with its name.
 const ROS: &str = include_str!("ros2.msg");
 
-/// The types of a field with values in limen's own messages, which are named after them: `limen.Float`, `limen.FloatArray`.
+/// The types of a field with values in limen's own messages, which are named after them:
+/// `limen.Float`, `limen.FloatArray`.
 const VALUES: &[(&str, &str)] = &[
     ("Float", "float"),
     ("Double", "double"),
@@ -31,8 +32,9 @@ const VALUES: &[(&str, &str)] = &[
     ("Fixed64", "fixed64"),
 ];
 
-/// A field by its name, number and type. A type with `*` is repeated; `Timestamp` is that of Google, `enum NAME` one of the message, and
-/// another name with a capital is a message of the same file.
+/// A field by its name, number and type. A type with `*` is repeated; `Timestamp` is that of
+/// Google, `enum NAME` one of the message, and another name with a capital is a message of the same
+/// file.
 fn field(package: &str, message: &str, (name, number, written): (&str, i32, &str)) -> FieldDescriptorProto {
     let of = written.trim_start_matches('*');
     let (kind, type_name) = match of {
@@ -71,7 +73,8 @@ fn message(package: &str, name: &str, fields: &[(&str, i32, &str)]) -> Descripto
     }
 }
 
-/// Reads messages of Protocol Buffers, as far as Foxglove's need it: a line for each field, enumerations before the fields that have them.
+/// Reads messages of Protocol Buffers, as far as Foxglove's need it: a line for each field,
+/// enumerations before the fields that have them.
 fn messages(package: &str, text: &str) -> Vec<DescriptorProto> {
     let mut all: Vec<DescriptorProto> = Vec::new();
     for line in text.lines() {
@@ -114,7 +117,8 @@ fn file(name: &str, package: &str, message_type: Vec<DescriptorProto>) -> FileDe
     }
 }
 
-/// Returns the descriptors of all messages of the package that a schema's name begins with: `foxglove.RawImage`, `limen.Float`.
+/// Returns the descriptors of all messages of the package that a schema's name begins with:
+/// `foxglove.RawImage`, `limen.Float`.
 pub(crate) fn descriptors(schema: &str) -> Vec<u8> {
     let timestamp = DescriptorProto {
         name: Some("Timestamp".into()),
@@ -144,7 +148,8 @@ pub(crate) fn descriptors(schema: &str) -> Vec<u8> {
     FileDescriptorSet { file: vec![timestamp, own] }.encode_to_vec()
 }
 
-/// The definitions of ROS 2 messages, by their types, as `ros2msg` schemas hold them: the message, and behind lines of `=` those it uses.
+/// The definitions of ROS 2 messages, by their types, as `ros2msg` schemas hold them: the message,
+/// and behind lines of `=` those it uses.
 pub(crate) fn ros_definition(name: &str) -> Option<String> {
     let name = name.replacen("/msg/", "/", 1);
     let mut text = ros_fields(&name)?;
@@ -222,12 +227,14 @@ fn geometry_fields(name: &str) -> Option<String> {
     })
 }
 
-/// A longer schema is not compared: it may be made to take memory or time. Those of ROS 2 and Foxglove have a few kilobytes.
+/// A longer schema is not compared: it may be made to take memory or time. Those of ROS 2 and
+/// Foxglove have a few kilobytes.
 const MOST_COMPARED: usize = 64 << 10;
 /// Characters of a field of a schema that an error shows.
 const MOST_SHOWN: usize = 80;
 
-/// Type and name of each field of a definition of ROS 2, without packages, bounds, constants and defaults.
+/// Type and name of each field of a definition of ROS 2, without packages, bounds, constants and
+/// defaults.
 fn typed_names(definition: &str) -> impl Iterator<Item = (String, &str)> {
     definition.lines().filter_map(|line| {
         let line = line.split('#').next().unwrap_or_default().trim();
@@ -245,7 +252,8 @@ fn typed_names(definition: &str) -> impl Iterator<Item = (String, &str)> {
     })
 }
 
-/// Compares the definition of a type of ROS 2 and those that it uses with what is read; says how it differs.
+/// Compares the definition of a type of ROS 2 and those that it uses with what is read; says how it
+/// differs.
 fn ros_mismatch(schema: &str, definition: &str) -> Option<String> {
     let mut name = schema.replacen("/msg/", "/", 1);
     let mut fields = String::new();
@@ -306,7 +314,8 @@ fn class(of: Type) -> Class {
     }
 }
 
-/// Compares the descriptors of a message of Foxglove, and of those that it uses, with what is read; says how they differ.
+/// Compares the descriptors of a message of Foxglove, and of those that it uses, with what is read;
+/// says how they differ.
 fn foxglove_mismatch(schema: &str, data: &[u8]) -> Option<String> {
     const USED: [&str; 4] = ["PackedElementField", "Pose", "Vector3", "Quaternion"];
     let set = FileDescriptorSet::decode(data).ok()?;
@@ -333,8 +342,8 @@ fn foxglove_mismatch(schema: &str, data: &[u8]) -> Option<String> {
     None
 }
 
-/// Says how a schema differs from what is read of messages of that name; `None` if it does not, or is not compared: interface definitions
-/// (`ros2idl`) and what is longer than [`MOST_COMPARED`].
+/// Says how a schema differs from what is read of messages of that name; `None` if it does not, or
+/// is not compared: interface definitions (`ros2idl`) and what is longer than [`MOST_COMPARED`].
 pub(crate) fn mismatch(name: &str, encoding: &str, data: &[u8]) -> Option<String> {
     if data.is_empty() || data.len() > MOST_COMPARED {
         return None;

@@ -1,4 +1,5 @@
-//! What a recording holds, while a graph is planned: its topics, and the tensors of those that the graph takes.
+//! What a recording holds, while a graph is planned: its topics, and the tensors of those that the
+//! graph takes.
 
 use super::reader::{RecordingReader, Unreadable};
 use super::topic::Topic;
@@ -12,7 +13,8 @@ use std::path::PathBuf;
 
 /// How much of a file, and of its chunks, is read while planning.
 const SURVEYED: u64 = 256 << 20;
-/// So many times as much of its chunks, or the bytes of the file if they are more, are searched for a topic that has not come yet.
+/// So many times as much of its chunks, or the bytes of the file if they are more, are searched for
+/// a topic that has not come yet.
 const SEARCHED: u64 = 16;
 /// A stamp further from the log time than this is of another clock, ns.
 pub(crate) const OTHER_CLOCK: u64 = 86_400_000_000_000;
@@ -38,7 +40,8 @@ pub(crate) fn begin(mut file: InputFile) -> std::io::Result<FileReader> {
     RecordingReader::new(BufReader::with_capacity(256 << 10, file), size)
 }
 
-/// Returns the port of a topic that the graph does not name: `camera.image_raw` for `/Camera/image_raw`.
+/// Returns the port of a topic that the graph does not name: `camera.image_raw` for
+/// `/Camera/image_raw`.
 fn port_of(topic: &str) -> String {
     let parts = topic.split('/').filter(|part| !part.is_empty()).map(|part| {
         let part: String = part

@@ -16,7 +16,8 @@ mod chunks;
 
 const STAMP: u64 = 1_700_000_000_123_456_789;
 
-/// A tensor of a spec with other bytes each time; the first dim with a bound has `length`. Floats are finite.
+/// A tensor of a spec with other bytes each time; the first dim with a bound has `length`. Floats
+/// are finite.
 fn tensor(spec: &PortSpec, length: usize, salt: u8) -> Tensor {
     let mut tensor = TensorMut::alone(spec).unwrap();
     for (at, dim) in spec.shape.iter().enumerate() {
@@ -116,7 +117,8 @@ fn every_tensor_is_read_as_it_was_recorded() {
     }
 }
 
-/// Every type of `geometry_msgs` is read as its numbers, whatever surrounds them, and refused where it is cut.
+/// Every type of `geometry_msgs` is read as its numbers, whatever surrounds them, and refused where
+/// it is cut.
 #[test]
 fn geometry_is_read_as_its_numbers() {
     let child = |name: &str| name == "TransformStamped";
@@ -164,7 +166,8 @@ fn geometry_is_read_as_its_numbers() {
     }
 }
 
-/// The mark of an orientation follows the recorded shape, even if the first message has no orientation.
+/// The mark of an orientation follows the recorded shape, even if the first message has no
+/// orientation.
 #[test]
 fn an_orientation_is_marked_by_the_shape_of_the_port() {
     let spec = |count| PortSpec::fixed(DType::F64, [count]);

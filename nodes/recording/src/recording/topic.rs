@@ -162,8 +162,8 @@ impl Topic {
         if is_image && spec.shape.len() == 3 { spec.with_layout(Layout::Hwc) } else { spec }
     }
 
-    /// Returns the spec of a port for messages such as one, of which the largest has `longest` in its first dim; that of the recording,
-    /// if it has one.
+    /// Returns the spec of a port for messages such as one, of which the largest has `longest` in
+    /// its first dim; that of the recording, if it has one.
     pub(crate) fn spec(&self, like: &Decoded<'_>, longest: usize) -> PortSpec {
         let spec = self.plain_spec(like, longest);
         // By the shape of the port, which a first message may not have.
@@ -224,7 +224,8 @@ impl Topic {
     /// # Errors
     /// Why it is not one of its schema, or has no field of the port.
     pub(crate) fn decode_for<'a>(&self, port: &PortSpec, data: &'a [u8]) -> Result<Decoded<'a>, String> {
-        // In a recording of limen, the fields of points have the order of the port, and names of their own.
+        // In a recording of limen, the fields of points have the order of the port, and names of
+        // their own.
         let columns = if self.is_recorded() { &[] } else { port.labels() };
         self.decode(data)?.for_port(port, columns)
     }

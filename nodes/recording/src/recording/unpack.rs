@@ -1,4 +1,5 @@
-//! Unpacking the records of a chunk, a piece at a time: a chunk may have 256 MiB, and its node's neighbours wait meanwhile.
+//! Unpacking the records of a chunk, a piece at a time: a chunk may have 256 MiB, and its node's
+//! neighbours wait meanwhile.
 
 use super::reader::MAX_RECORD;
 use super::record;
@@ -18,7 +19,8 @@ const FREE: u64 = if cfg!(test) { 64 << 20 } else { 4 << 30 };
 /// And to so many times the bytes of the file beyond that.
 const MAX_RATIO: u64 = 1000;
 
-/// Refuses chunks that unpack to far more bytes than any recording has, after so many bytes of the file.
+/// Refuses chunks that unpack to far more bytes than any recording has, after so many bytes of the
+/// file.
 pub(super) fn check_total(unpacked: u64, file: u64) -> Result<(), String> {
     if unpacked > file.saturating_mul(MAX_RATIO).max(FREE) {
         return Err(format!("its chunks decompress to more than {MAX_RATIO} times the size of the file"));

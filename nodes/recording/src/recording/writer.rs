@@ -1,8 +1,8 @@
 //! Writing MCAP files that are readable up to the last flush, whatever ends the process.
 //!
-//! Long messages go to the kernel at once, from where they are, and short ones together. A chunk ends, and all of it is then in the file,
-//! when it has [`CHUNK`] bytes, and [`FLUSH_NS`] after its first message at the latest. What the kernel has taken survives the end of the
-//! process.
+//! Long messages go to the kernel at once, from where they are, and short ones together. A chunk
+//! ends, and all of it is then in the file, when it has [`CHUNK`] bytes, and [`FLUSH_NS`] after its
+//! first message at the latest. What the kernel has taken survives the end of the process.
 
 use super::mcap_file::McapFile;
 use super::meaning::{Channel, Schemas};
@@ -22,7 +22,8 @@ use std::path::{Path, PathBuf};
 const CHUNK: usize = 1 << 20;
 /// How long a message may wait in memory, ns.
 const FLUSH_NS: u64 = 500_000_000;
-/// After so many chunks a new file begins: the file's index is kept in memory until it is written at the end.
+/// After so many chunks a new file begins: the file's index is kept in memory until it is written
+/// at the end.
 const MAX_CHUNKS: u32 = 1 << 16;
 /// How long to wait after a failed write before a new file is tried, ns.
 const RETRY_NS: u64 = 1_000_000_000;
@@ -96,7 +97,8 @@ fn numbered(path: &str, number: u32) -> String {
 const MAX_NAMED: usize = 3;
 
 impl RecordingWriter {
-    /// Begins the first file. With `must_be_new`, it must not exist; otherwise the next number without a file is taken.
+    /// Begins the first file. With `must_be_new`, it must not exist; otherwise the next number
+    /// without a file is taken.
     pub(crate) fn new(
         folders: &Folders,
         path: &str,
@@ -232,7 +234,8 @@ impl RecordingWriter {
         if self.pending_bytes >= CHUNK || open.writer.is_full() { self.flush_chunk(true, now) } else { Ok(()) }
     }
 
-    /// Makes sure that a file is open, and begins the next one if it is due. Returns false while a full disk is not tried again.
+    /// Makes sure that a file is open, and begins the next one if it is due. Returns false while a
+    /// full disk is not tried again.
     fn make_ready(&mut self, now: u64) -> Result<bool, NodeError> {
         let is_over = self.open.as_ref().is_some_and(|open| {
             let size = open.complete + self.pending_bytes as u64;
@@ -291,7 +294,8 @@ impl RecordingWriter {
         Ok(())
     }
 
-    /// Gives up the file; what is in it stays readable. Its message of the failing call is counted by the engine.
+    /// Gives up the file; what is in it stays readable. Its message of the failing call is counted
+    /// by the engine.
     fn fail(&mut self, error: io::Error, in_call: bool, now: u64) -> NodeError {
         let lost = self.pending.saturating_sub(u64::from(in_call));
         (self.pending, self.pending_bytes) = (0, 0);

@@ -17,23 +17,27 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Serves its inputs, which may have any names, to Foxglove while the graph runs: open `ws://localhost:8765` there. Each input is a topic, as
-/// `record` writes it.
+/// Serves its inputs, which may have any names, to Foxglove while the graph runs: open
+/// `ws://localhost:8765` there. Each input is a topic, as `record` writes it.
 ///
-/// The statistics of the run are topics beside them, once a second while someone is connected: `/limen/paths/SOURCE/SINK` the age of
-/// messages at a sink and those that missed their deadline, `/limen/nodes/NODE` how long messages wait for a node, how long its calls take and
-/// what it lost, `/limen/edges/PORT/PORT` the messages on an edge, what it lost and how long a join has starved for it. Times are in microseconds.
+/// The statistics of the run are topics beside them, once a second while someone is connected:
+/// `/limen/paths/SOURCE/SINK` the age of messages at a sink and those that missed their deadline,
+/// `/limen/nodes/NODE` how long messages wait for a node, how long its calls take and what it lost,
+/// `/limen/edges/PORT/PORT` the messages on an edge, what it lost and how long a join has starved
+/// for it. Times are in microseconds.
 ///
-/// Only this machine can connect, unless `listen` has another address and the command line has `--allow-public`. A client receives the topics
-/// that it subscribes to; one that reads too slowly misses messages, which are counted (`full`), and never makes the graph wait. `sent` counts the
-/// messages in the buffers of connections, and `undelivered` those that were still there when a connection ended. Clients can change
-/// nothing.
+/// Only this machine can connect, unless `listen` has another address and the command line has
+/// `--allow-public`. A client receives the topics that it subscribes to; one that reads too slowly
+/// misses messages, which are counted (`full`), and never makes the graph wait. `sent` counts the
+/// messages in the buffers of connections, and `undelivered` those that were still there when a
+/// connection ended. Clients can change nothing.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct FoxgloveConfig {
     /// The address to listen on; `8765`, a port that other machines cannot reach, by default.
     #[serde(default = "listen")]
     pub listen: Address,
-    /// Topic, meaning and frame of inputs, by their names, as those of `record`: `{ boxes: { as: boxes }, cloud: { as: point_cloud } }`.
+    /// Topic, meaning and frame of inputs, by their names, as those of `record`: `{ boxes: { as:
+    /// boxes }, cloud: { as: point_cloud } }`.
     #[serde(default)]
     pub topics: BTreeMap<String, TopicConfig>,
     /// Which schemas the messages have; `foxglove` by default.
@@ -42,15 +46,17 @@ pub struct FoxgloveConfig {
     /// Whether the statistics of the run are served; they are by default.
     #[serde(default = "yes")]
     pub statistics: bool,
-    /// How many bytes of messages may wait for a client that reads slowly; 4 MiB by default, or twice the largest message if that is more.
+    /// How many bytes of messages may wait for a client that reads slowly; 4 MiB by default, or
+    /// twice the largest message if that is more.
     pub backlog: Option<Bytes>,
-    /// Most clients at a time, up to 64; 4 by default. A further one replaces a client that has asked for nothing yet or has read nothing
-    /// for 5 s. If there is none, it is closed at once and counted (`refused`).
+    /// Most clients at a time, up to 64; 4 by default. A further one replaces a client that has
+    /// asked for nothing yet or has read nothing for 5 s. If there is none, it is closed at once
+    /// and counted (`refused`).
     #[serde(default = "max_connections")]
     pub max_connections: usize,
-    /// Web pages that may connect, beside Foxglove's and those that a server or a file (`file://`) of this machine holds, such as
-    /// `https://viewer.example`; `*` for any. A browser connects on behalf of whatever page is open in it, and a page that may connect sees
-    /// everything here.
+    /// Web pages that may connect, beside Foxglove's and those that a server or a file (`file://`)
+    /// of this machine holds, such as `https://viewer.example`; `*` for any. A browser connects on
+    /// behalf of whatever page is open in it, and a page that may connect sees everything here.
     #[serde(default)]
     pub origins: Vec<String>,
 }

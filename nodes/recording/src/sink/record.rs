@@ -14,19 +14,21 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Records its inputs, which may have any names, to an MCAP file: each is a topic, `/image` for the input `image`, `/camera/image` for
-/// `camera.image`.
+/// Records its inputs, which may have any names, to an MCAP file: each is a topic, `/image` for the
+/// input `image`, `/camera/image` for `camera.image`.
 ///
-/// Images, texts and numbers have schemas that Foxglove and the libraries of MCAP read; `as` assigns a meaning to other tensors. A message
-/// is logged when this node reads it, and published at its origin. Whatever ends the process, every message is readable that was
-/// taken more than a second or 4 MiB before; `limen-run recover` then writes the index that is missing. No file is ever overwritten:
-/// if `drive.mcap` exists, `drive-0002.mcap` is next. If a write fails, the messages of its chunk (at most 1 MiB and one message) are lost
-/// and counted (`unwritten`, or `disk_full`), and with `on_error: skip`, or while the disk is full, a new file is tried once a second. Without `capacity`, an input holds messages
-/// of up to 64 MiB, at most 4096.
+/// Images, texts and numbers have schemas that Foxglove and the libraries of MCAP read; `as`
+/// assigns a meaning to other tensors. A message is logged when this node reads it, and published
+/// at its origin. Whatever ends the process, every message is readable that was taken more than a
+/// second or 4 MiB before; `limen-run recover` then writes the index that is missing. No file is
+/// ever overwritten: if `drive.mcap` exists, `drive-0002.mcap` is next. If a write fails, the
+/// messages of its chunk (at most 1 MiB and one message) are lost and counted (`unwritten`, or
+/// `disk_full`), and with `on_error: skip`, or while the disk is full, a new file is tried once a
+/// second. Without `capacity`, an input holds messages of up to 64 MiB, at most 4096.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct RecordConfig {
-    /// The file, such as `out/drive.mcap`, relative to the graph's folder or to that given with `--out`. The last folder of the path is
-    /// created.
+    /// The file, such as `out/drive.mcap`, relative to the graph's folder or to that given with
+    /// `--out`. The last folder of the path is created.
     pub path: String,
     /// What to do with a file that already exists; `number` by default.
     #[serde(default)]
@@ -37,15 +39,18 @@ pub struct RecordConfig {
     /// Which schemas the messages have; `foxglove` by default.
     #[serde(default)]
     pub schemas: Schemas,
-    /// Topic, meaning and frame of inputs, by their names: `{ boxes: { as: boxes }, imu: { topic: /imu/data, as: imu, frame: base } }`.
-    /// `as` is `image` (`u8[h,w]`, `u8[h,w,3]`), `compressed_image` (the bytes of a file), `imu` (`[6]`: angular velocity, then
-    /// acceleration; `[10]` with the orientation before them), `point_cloud` (`f32[n,3]` or more), `boxes` (`f32[n,6]`), `pose` (`[7]`:
-    /// position, then orientation), `location` (`f64[3]`: latitude, longitude, altitude), `scan` (`f32[n]`: ranges, with `angles: [from, to]` and
-    /// perhaps `ranges: [least, most]`), `twist` (`[6]`: linear velocity, then angular), `wrench` (`[6]`: force, then torque), `vector` (`[3]`) or
-    /// `values`.
+    /// Topic, meaning and frame of inputs, by their names: `{ boxes: { as: boxes }, imu: { topic:
+    /// /imu/data, as: imu, frame: base } }`. `as` is `image` (`u8[h,w]`, `u8[h,w,3]`),
+    /// `compressed_image` (the bytes of a file), `imu` (`[6]`: angular velocity, then acceleration;
+    /// `[10]` with the orientation before them), `point_cloud` (`f32[n,3]` or more), `boxes`
+    /// (`f32[n,6]`), `pose` (`[7]`: position, then orientation), `location` (`f64[3]`: latitude,
+    /// longitude, altitude), `scan` (`f32[n]`: ranges, with `angles: [from, to]` and perhaps
+    /// `ranges: [least, most]`), `twist` (`[6]`: linear velocity, then angular), `wrench` (`[6]`:
+    /// force, then torque), `vector` (`[3]`) or `values`.
     #[serde(default)]
     pub topics: BTreeMap<String, TopicConfig>,
-    /// Begins a new file when one has this size, such as `1GiB`; by default only after 65536 chunks, of half a second or 1 MiB each.
+    /// Begins a new file when one has this size, such as `1GiB`; by default only after 65536
+    /// chunks, of half a second or 1 MiB each.
     pub max_size: Option<Bytes>,
     /// Begins a new file when one has been written for so long, such as `10min`.
     pub max_time: Option<Span>,
@@ -64,7 +69,8 @@ pub enum ExistsRecording {
 
 /// How many bytes of messages an input holds by default, so that a disk may stall.
 const BUFFERED: usize = 64 << 20;
-/// The largest message: a reader takes chunks of [`MAX_RECORD`], and a chunk has up to 1 MiB beside it.
+/// The largest message: a reader takes chunks of [`MAX_RECORD`], and a chunk has up to 1 MiB beside
+/// it.
 const MAX_MESSAGE: usize = MAX_RECORD - (4 << 20);
 /// The smallest file that is followed by another.
 const SMALLEST_FILE: u64 = 1 << 20;

@@ -19,25 +19,31 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Sends the messages of topics of an MCAP file, each topic on a port: `image` for `/image`, `camera.image` for `/camera/image`, or as
-/// `topics` says.
+/// Sends the messages of topics of an MCAP file, each topic on a port: `image` for `/image`,
+/// `camera.image` for `/camera/image`, or as `topics` says.
 ///
-/// Recordings of `record` produce the tensors that were recorded. Of other recordings, such as bags of ROS 2, these are read as tensors:
-/// `sensor_msgs` Image (`u8[h,w,3]` and so on), CompressedImage (bytes), Imu (`f64[10]`: orientation, angular velocity, acceleration;
-/// `f64[6]` if the first message has no orientation; NaN is what a message has no estimate of), PointCloud2 (`f32[≤n,fields]`: `x y z`,
-/// the intensity if there is one, then the other fields of the first message; `f64` if a field has 64-bit floats or 32-bit integers, as
-/// times have), LaserScan (the ranges, `f32[≤n]`), NavSatFix (`f64[3]`, NaN without a fix);
-/// `geometry_msgs` Vector3, Point, Quaternion, Pose and Transform (`f64[7]`), Twist, Accel and Wrench (`f64[6]`), Inertia (`f64[10]`), also
-/// stamped and without their covariance, PoseArray (`f64[≤n,7]`) and Polygon (`f32[≤n,3]`); `nav_msgs` Odometry (`f64[13]`); `std_msgs` numbers, arrays and String; Foxglove's RawImage, CompressedImage, PointCloud, PoseInFrame and LocationFix.
-/// Messages of other schemas are bytes. Chunks may be compressed by zstd or lz4.
+/// Recordings of `record` produce the tensors that were recorded. Of other recordings, such as bags
+/// of ROS 2, these are read as tensors: `sensor_msgs` Image (`u8[h,w,3]` and so on),
+/// CompressedImage (bytes), Imu (`f64[10]`: orientation, angular velocity, acceleration; `f64[6]`
+/// if the first message has no orientation; NaN is what a message has no estimate of), PointCloud2
+/// (`f32[≤n,fields]`: `x y z`, the intensity if there is one, then the other fields of the first
+/// message; `f64` if a field has 64-bit floats or 32-bit integers, as times have), LaserScan (the
+/// ranges, `f32[≤n]`), NavSatFix (`f64[3]`, NaN without a fix); `geometry_msgs` Vector3, Point,
+/// Quaternion, Pose and Transform (`f64[7]`), Twist, Accel and Wrench (`f64[6]`), Inertia
+/// (`f64[10]`), also stamped and without their covariance, PoseArray (`f64[≤n,7]`) and Polygon
+/// (`f32[≤n,3]`); `nav_msgs` Odometry (`f64[13]`); `std_msgs` numbers, arrays and String;
+/// Foxglove's RawImage, CompressedImage, PointCloud, PoseInFrame and LocationFix. Messages of other
+/// schemas are bytes. Chunks may be compressed by zstd or lz4.
 ///
-/// Shapes come from the first message of a topic, the longest from the first 256 MiB of the file, unpacked. Messages that do not fit are counted
-/// (`oversized`), and those that cannot be read (`malformed`); parts of the file that cannot be read are counted, too (`unreadable`).
-/// Sequence numbers are those recorded, or count the messages of the topic. A message's origin is when it was made by its own stamp, or
-/// else when it was published.
+/// Shapes come from the first message of a topic, the longest from the first 256 MiB of the file,
+/// unpacked. Messages that do not fit are counted (`oversized`), and those that cannot be read
+/// (`malformed`); parts of the file that cannot be read are counted, too (`unreadable`). Sequence
+/// numbers are those recorded, or count the messages of the topic. A message's origin is when it
+/// was made by its own stamp, or else when it was published.
 ///
-/// Where a topic's time goes back by more than a second, the clock was set back. Its messages go on at their usual distance, a new segment
-/// begins, and an event tells it (`stepped_back`). A topic that is always recorded late stays late.
+/// Where a topic's time goes back by more than a second, the clock was set back. Its messages go on
+/// at their usual distance, a new segment begins, and an event tells it (`stepped_back`). A topic
+/// that is always recorded late stays late.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ReplayConfig {
     /// The file, relative to the graph's folder.
@@ -45,13 +51,14 @@ pub struct ReplayConfig {
     /// The topics of ports whose names do not say it: `{ image: /camera/image_raw }`.
     #[serde(default)]
     pub topics: BTreeMap<String, String>,
-    /// How fast to send: `original` (the default), `max`, as fast as the graph accepts them, or a factor such as `2.0`. With `max`, origins
-    /// keep their recorded distances from the start of the run, so that nodes that match or measure by origins behave as they did; a
-    /// latency then is meaningless.
+    /// How fast to send: `original` (the default), `max`, as fast as the graph accepts them, or a
+    /// factor such as `2.0`. With `max`, origins keep their recorded distances from the start of
+    /// the run, so that nodes that match or measure by origins behave as they did; a latency then
+    /// is meaningless.
     #[serde(default)]
     pub pace: RecordedPace,
-    /// What the origin of a message is: `header`, its own stamp (the default), or `log`, the time at which it was recorded. A stamp more
-    /// than a day away from that is ignored.
+    /// What the origin of a message is: `header`, its own stamp (the default), or `log`, the time
+    /// at which it was recorded. A stamp more than a day away from that is ignored.
     #[serde(default)]
     pub stamps: Stamps,
     /// A longer silence is shortened to this, but not with `pace: max`; `1min` by default.
@@ -84,7 +91,8 @@ pub enum Stamps {
 /// Reading a message of this size takes tens of microseconds, which makes the node heavy.
 const HEAVY_BYTES: usize = 64 << 10;
 
-/// How much one call reads and unpacks without sending anything, so that it takes some milliseconds.
+/// How much one call reads and unpacks without sending anything, so that it takes some
+/// milliseconds.
 const READ_AT_ONCE: u64 = 4 << 20;
 
 /// What reading came to.
@@ -135,7 +143,8 @@ pub struct Replay {
     /// The clocks that gave the log times and the origins of the current pass.
     logs: RecordedClock,
     stamps: RecordedClock,
-    /// The continuous log time at which the current pass began, and the latest, in ns since 1970; what was taken out of gaps.
+    /// The continuous log time at which the current pass began, and the latest, in ns since 1970;
+    /// what was taken out of gaps.
     first: Option<i128>,
     latest: Option<i128>,
     skipped: i128,
@@ -152,7 +161,8 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Reads up to the next message that can be sent, at most so far that other nodes of the worker need not wait for long.
+    /// Reads up to the next message that can be sent, at most so far that other nodes of the worker
+    /// need not wait for long.
     fn read_ahead(&mut self) -> Result<ReplayRead, NodeError> {
         let until = self.reader.work() + READ_AT_ONCE;
         loop {

@@ -1,4 +1,5 @@
-//! A WebSocket server for a sink: its connections never block, and none can make it use more memory than it was given.
+//! A WebSocket server for a sink: its connections never block, and none can make it use more memory
+//! than it was given.
 
 use limen::node::{Descriptors, Interest, NodeError, Watched};
 use limen::{Clock, Time};
@@ -17,14 +18,17 @@ use tungstenite::{Bytes, Error, Message, WebSocket};
 
 /// How long a handshake may take, ns.
 const HANDSHAKE: u64 = 5_000_000_000;
-/// A client that has taken no byte for so long, although some wait for it, gives its place to another, ns.
+/// A client that has taken no byte for so long, although some wait for it, gives its place to
+/// another, ns.
 const STALLED: u64 = 5_000_000_000;
 /// The largest message of a client.
 const MAX_INCOMING: usize = 64 << 10;
-/// Bytes and messages of one client that are handled at a time, so that the other nodes of the worker have their turns.
+/// Bytes and messages of one client that are handled at a time, so that the other nodes of the
+/// worker have their turns.
 const INCOMING_BYTES: usize = 64 << 10;
 const INCOMING_BURST: usize = 32;
-/// What a connection takes besides what it is sent: a message, one in pieces, and the request at the beginning.
+/// What a connection takes besides what it is sent: a message, one in pieces, and the request at
+/// the beginning.
 pub(crate) const CONNECTION_MEMORY: usize = 4 * MAX_INCOMING;
 
 /// Which connections are taken.
@@ -32,13 +36,14 @@ pub(crate) const CONNECTION_MEMORY: usize = 4 * MAX_INCOMING;
 pub(crate) struct Rules {
     /// The protocols spoken, the preferred one first.
     pub(crate) protocols: &'static [&'static str],
-    /// The web pages that may connect, such as `https://app.foxglove.dev`, beside those that a server or a file of this machine holds;
-    /// `*` for any.
+    /// The web pages that may connect, such as `https://app.foxglove.dev`, beside those that a
+    /// server or a file of this machine holds; `*` for any.
     pub(crate) origins: Vec<String>,
 }
 
 impl Rules {
-    /// A browser names the page that connects. Without this check every page that the user visits could read the robot's data.
+    /// A browser names the page that connects. Without this check every page that the user visits
+    /// could read the robot's data.
     fn allows(&self, origin: Option<&str>) -> bool {
         let Some(origin) = origin else { return true };
         let host = origin.split_once("://").map_or(origin, |(_, host)| host);
@@ -107,7 +112,8 @@ impl ConnectionStream {
 
 impl Read for ConnectionStream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        // A client that sends without end would keep the library reading: what is over comes in the next turn.
+        // A client that sends without end would keep the library reading: what is over comes in the
+        // next turn.
         let most = bytes.len().min(self.0.budget.get());
         if most == 0 && !bytes.is_empty() {
             return Err(ErrorKind::WouldBlock.into());
@@ -184,8 +190,9 @@ impl<T> Client<T> {
         self.is_pending && self.is_open()
     }
 
-    /// Whether it must give its place to another client, and how soon: first those that open no connection, then those that ask for
-    /// nothing, then those that take nothing; among these the ones that do so for longest.
+    /// Whether it must give its place to another client, and how soon: first those that open no
+    /// connection, then those that ask for nothing, then those that take nothing; among these the
+    /// ones that do so for longest.
     fn gives_way(&self, now: Time) -> Option<(u8, Time)> {
         match self.state {
             ConnectionState::Closed | ConnectionState::Handshake(..) => Some((0, self.since)),
@@ -232,7 +239,8 @@ impl<T> Client<T> {
         taken
     }
 
-    /// Sends a text without which the client would go on with wrong assumptions: if there is no room, the connection is closed.
+    /// Sends a text without which the client would go on with wrong assumptions: if there is no
+    /// room, the connection is closed.
     pub(crate) fn tell(&mut self, text: String) {
         if self.write(Message::text(text)) == Taken::Full {
             self.state = ConnectionState::Closed;
@@ -295,7 +303,8 @@ impl<T> Client<T> {
 pub(crate) struct LinkCounts {
     pub(crate) connections: u64,
     pub(crate) disconnects: u64,
-    /// Connections that came when there was no place, whose handshake failed, or that gave their place away before it ended.
+    /// Connections that came when there was no place, whose handshake failed, or that gave their
+    /// place away before it ended.
     pub(crate) refused: u64,
     /// Messages that a client may not have got when its connection ended.
     pub(crate) unsure: u64,
@@ -315,8 +324,9 @@ pub(crate) struct Server<T> {
 }
 
 impl<T: Default> Server<T> {
-    /// Listens on an address, for at most so many connections with so many bytes each that the client has yet to read. When all places
-    /// are taken, a further client replaces one that is silent or stalled, if there is one.
+    /// Listens on an address, for at most so many connections with so many bytes each that the
+    /// client has yet to read. When all places are taken, a further client replaces one that is
+    /// silent or stalled, if there is one.
     pub(crate) fn listen(
         address: Address,
         most: usize,

@@ -86,7 +86,8 @@ impl SoundFile {
         self.has_ended
     }
 
-    /// Reads frames and returns how many were complete: fewer than requested at the end of the file.
+    /// Reads frames and returns how many were complete: fewer than requested at the end of the
+    /// file.
     pub(crate) fn read(&mut self, into: &mut [f32]) -> usize {
         let (frame, channels) = (self.wave.frame(), self.channels());
         let mut frames = 0;
@@ -120,7 +121,8 @@ impl SoundFile {
     }
 }
 
-/// Reads until `into` is full or the file ends, and returns the number of bytes. A failed read counts as the end.
+/// Reads until `into` is full or the file ends, and returns the number of bytes. A failed read
+/// counts as the end.
 fn read_all(file: &mut impl Read, into: &mut [u8]) -> usize {
     let mut read = 0;
     while read < into.len() {

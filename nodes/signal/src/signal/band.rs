@@ -4,7 +4,8 @@ use limen::node::PlanErrors;
 use limen::unit::Rate;
 use std::f64::consts::PI;
 
-/// The lowest limit as a fraction of half the sample rate: below it, coefficients differ by so little that a filter is another one.
+/// The lowest limit as a fraction of half the sample rate: below it, coefficients differ by so
+/// little that a filter is another one.
 const LOWEST: f64 = 1e-5;
 
 /// A band in fractions of half the sample rate: from 0, or to 1.
@@ -68,8 +69,8 @@ pub(crate) fn is_stable(section: &Section) -> bool {
     section.iter().all(|number| number.is_finite()) && a0 != 0.0 && a2.abs() < 1.0 && a1.abs() < 1.0 + a2
 }
 
-/// Butterworth filters of an order (Butterworth, 1930), by the bilinear transform: one that passes what is above the band's lower limit, then
-/// one that passes what is below its upper limit.
+/// Butterworth filters of an order (Butterworth, 1930), by the bilinear transform: one that passes
+/// what is above the band's lower limit, then one that passes what is below its upper limit.
 pub(crate) fn butterworth(band: Band, order: usize) -> Vec<Section> {
     let mut sections = Vec::new();
     for (limit, is_high) in [(band.from, true), (band.to, false)] {
@@ -96,8 +97,8 @@ pub(crate) fn butterworth(band: Band, order: usize) -> Vec<Section> {
     sections
 }
 
-/// So many taps of a filter with a straight phase: the ideal band's, under a Hamming window, scaled to pass the middle of the band unchanged
-/// (for a band from 0 or to 1: that end).
+/// So many taps of a filter with a straight phase: the ideal band's, under a Hamming window, scaled
+/// to pass the middle of the band unchanged (for a band from 0 or to 1: that end).
 pub(crate) fn windowed(band: Band, count: usize) -> Vec<f64> {
     let middle = (count as f64 - 1.0) / 2.0;
     let sinc = |x: f64| if x == 0.0 { 1.0 } else { (PI * x).sin() / (PI * x) };

@@ -7,7 +7,8 @@ pub(crate) struct Triangle {
     weights: Vec<f32>,
 }
 
-/// Hz in mels, after Slaney's Auditory Toolbox (1998): a straight line up to 1 kHz, a logarithm above.
+/// Hz in mels, after Slaney's Auditory Toolbox (1998): a straight line up to 1 kHz, a logarithm
+/// above.
 fn mels(hz: f64) -> f64 {
     const STEP: f64 = 200.0 / 3.0;
     if hz < 1000.0 { hz / STEP } else { 1000.0 / STEP + (hz / 1000.0).ln() / (6.4f64.ln() / 27.0) }
@@ -19,8 +20,8 @@ fn hertz(mels: f64) -> f64 {
     if mels < BREAK { mels * STEP } else { 1000.0 * ((mels - BREAK) * (6.4f64.ln() / 27.0)).exp() }
 }
 
-/// Returns so many triangles from one frequency to another, evenly spaced in mels, each with the same area over Hz. A spectrum has `bins`
-/// bins from 0 to half the sample rate.
+/// Returns so many triangles from one frequency to another, evenly spaced in mels, each with the
+/// same area over Hz. A spectrum has `bins` bins from 0 to half the sample rate.
 pub(crate) fn triangles(count: usize, bins: usize, sample_rate: f64, from: f64, to: f64) -> Vec<Triangle> {
     let (low, high) = (mels(from), mels(to));
     let corner = |at: usize| hertz(low + (high - low) * at as f64 / (count + 1) as f64);

@@ -29,7 +29,8 @@ pub(crate) struct Samples {
 const MOST: usize = 1 << 20;
 
 impl Samples {
-    /// Returns the samples of the connected messages, and reports messages that have none. A scalar is a sample of one channel.
+    /// Returns the samples of the connected messages, and reports messages that have none. A scalar
+    /// is a sample of one channel.
     pub(crate) fn of(given: Option<&PortSpec>, along: Option<Along>, errors: &mut PlanErrors) -> Samples {
         let alone = Samples { along: Along::Messages, channels: 1, most: 1 };
         let Some(spec) = given else { return alone };
@@ -69,7 +70,8 @@ impl Samples {
     }
 }
 
-/// Adds a notice if the elements of short messages are taken for samples that follow each other, which they may not be.
+/// Adds a notice if the elements of short messages are taken for samples that follow each other,
+/// which they may not be.
 pub(crate) fn with_notice(ports: Ports, given: Option<&PortSpec>, along: Option<Along>) -> Ports {
     match given.and_then(PortSpec::fixed_shape).as_deref() {
         Some([count]) if along.is_none() && *count <= 16 => ports.notice(format!(

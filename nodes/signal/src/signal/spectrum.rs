@@ -139,7 +139,8 @@ impl Spectrum {
     }
 }
 
-/// Returns the spec of the results of frames with so many numbers, and reports messages of several channels.
+/// Returns the spec of the results of frames with so many numbers, and reports messages of several
+/// channels.
 pub(crate) fn planned(given: &Connected, frames: &Frames, item: &[usize], errors: &mut PlanErrors) -> Ports {
     let spec = takes_f32(given, errors);
     if let Some(spec) = given.single().filter(|spec| spec.shape.is_empty()) {

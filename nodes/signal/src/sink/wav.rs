@@ -13,12 +13,14 @@ use std::cell::RefCell;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::rc::Rc;
 
-/// Writes sound to a WAV file: `f32[frames,channels]` or `i16[frames,channels]`, or one dim for a single channel.
+/// Writes sound to a WAV file: `f32[frames,channels]` or `i16[frames,channels]`, or one dim for a
+/// single channel.
 ///
 /// The format limits a file to 4 GiB: a call that would exceed it fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct WavSinkConfig {
-    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of the path is created.
+    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of
+    /// the path is created.
     pub path: String,
     /// Frames per second, such as `16kHz`.
     pub sample_rate: Rate,
@@ -87,8 +89,8 @@ fn sound(spec: &PortSpec, rate: Rate) -> Result<WavSpec, (String, &'static str)>
 }
 
 impl WavSink {
-    /// Brings the sizes in the header up to date with what is written, without seeking: unwritten samples stay pending at the
-    /// end of the file.
+    /// Brings the sizes in the header up to date with what is written, without seeking: unwritten
+    /// samples stay pending at the end of the file.
     fn update_header(&self) -> Result<(), NodeError> {
         let mut file = self.file.borrow_mut();
         // While even the header is in the buffer, it is right.
@@ -197,7 +199,8 @@ impl Sink for WavSink {
 
 impl Drop for WavSink {
     fn drop(&mut self) {
-        // The run was interrupted: the header counts only the samples that were written. An error can no longer be reported.
+        // The run was interrupted: the header counts only the samples that were written. An error
+        // can no longer be reported.
         let _ = self.flush();
     }
 }

@@ -9,33 +9,36 @@ use limen_nodes_core::pace::{self, Pace};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Reads sound from a WAV file, `frames` frames per message: `sound` `f32[≤frames,channels]`, from −1 to 1;
-/// `f32[frames,channels]` with `tail: pad`. With `context`, messages have that many more frames.
+/// Reads sound from a WAV file, `frames` frames per message: `sound` `f32[≤frames,channels]`, from
+/// −1 to 1; `f32[frames,channels]` with `tail: pad`. With `context`, messages have that many more
+/// frames.
 ///
-/// A frame is one sample of every channel. PCM of up to 32 bits and floats of 32 and 64 bits are read, also in containers with more bits,
-/// from RIFF, RF64 and BW64. From a truncated file the complete frames are sent, then one call fails. If the header has no length, as
-/// after a pipe, the samples end with the file.
+/// A frame is one sample of every channel. PCM of up to 32 bits and floats of 32 and 64 bits are
+/// read, also in containers with more bits, from RIFF, RF64 and BW64. From a truncated file the
+/// complete frames are sent, then one call fails. If the header has no length, as after a pipe, the
+/// samples end with the file.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct WavSourceConfig {
     /// The file, relative to the graph's folder.
     pub path: String,
     /// Frames per message; the last message of a pass may have fewer.
     pub frames: usize,
-    /// Frames per second of the messages, such as `16kHz`. A file with another rate is resampled; the frames of a message are
-    /// those after resampling, and samples that are NaN, infinite or beyond ±1e20 become silence. By default the rate of the file.
+    /// Frames per second of the messages, such as `16kHz`. A file with another rate is resampled;
+    /// the frames of a message are those after resampling, and samples that are NaN, infinite or
+    /// beyond ±1e20 become silence. By default the rate of the file.
     pub sample_rate: Option<Rate>,
     /// The channels of a message; `all` by default.
     #[serde(default)]
     pub channels: WavChannels,
-    /// Frames of the message before that a message begins with, as some models for speech need; silence at the start of each
-    /// pass; 0 by default.
+    /// Frames of the message before that a message begins with, as some models for speech need;
+    /// silence at the start of each pass; 0 by default.
     #[serde(default)]
     pub context: usize,
     /// What to do with the last frames when they do not fill a message; `send` by default.
     #[serde(default)]
     pub tail: WavTail,
-    /// `true` sends messages at the speed of playback, each when its first frame is due; by default messages are sent as fast
-    /// as the graph accepts them.
+    /// `true` sends messages at the speed of playback, each when its first frame is due; by default
+    /// messages are sent as fast as the graph accepts them.
     #[serde(default)]
     pub real_time: bool,
     /// How many times to read the file; 1 by default.

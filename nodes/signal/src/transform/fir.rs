@@ -11,13 +11,16 @@ use limen_nodes_core::tensor::{cost, shape};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Filters the samples of each channel, in place: a sum of the last samples, weighted by `taps` of your own, or by those of a low-pass
-/// (`lowpass`), a high-pass (`highpass`) or a band-pass between both, as SciPy's `firwin` computes them (the window method, with a Hamming window;
-/// half the amplitude, -6 dB, at a cutoff frequency).
+/// Filters the samples of each channel, in place: a sum of the last samples, weighted by `taps` of
+/// your own, or by those of a low-pass (`lowpass`), a high-pass (`highpass`) or a band-pass between
+/// both, as SciPy's `firwin` computes them (the window method, with a Hamming window; half the
+/// amplitude, -6 dB, at a cutoff frequency).
 ///
-/// A message `f32[n]` or `f32[n, ...]` has `n` samples of every channel, as sound has; with `along: messages`, and for scalars, each message has
-/// one sample of every channel, as a sensor sends them. The last samples are kept between messages, and forgotten where
-/// the stream begins anew and at a gap (`on_gap: reset`); before the first sample there was silence. The filters of frequencies delay their input by `(count - 1) / 2` samples.
+/// A message `f32[n]` or `f32[n, ...]` has `n` samples of every channel, as sound has; with
+/// `along: messages`, and for scalars, each message has one sample of every channel, as a sensor
+/// sends them. The last samples are kept between messages, and forgotten where the stream begins
+/// anew and at a gap (`on_gap: reset`); before the first sample there was silence. The filters of
+/// frequencies delay their input by `(count - 1) / 2` samples.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct FirConfig {
     /// The weights, that of the newest sample first.
@@ -30,7 +33,8 @@ pub struct FirConfig {
     pub count: Option<usize>,
     /// The rate of the samples of a channel, such as `16kHz`.
     pub sample_rate: Option<Rate>,
-    /// Which samples follow each other in time: those along the `first_dim` of a message (default), or `messages` (default of scalars).
+    /// Which samples follow each other in time: those along the `first_dim` of a message (default),
+    /// or `messages` (default of scalars).
     pub along: Option<Along>,
 }
 
@@ -205,7 +209,8 @@ mod tests {
 
     #[test]
     fn taps_of_limits_are_those_of_scipy() {
-        // scipy.signal.firwin(5, cutoff, fs=100) of 10 Hz, of 30 Hz as a highpass, of both as a band.
+        // scipy.signal.firwin(5, cutoff, fs=100) of 10 Hz, of 30 Hz as a highpass, of both as a
+        // band.
         for (keys, expected) in [
             (r#""lowpass": "10Hz""#, [0.028_406, 0.237_008, 0.469_171, 0.237_008, 0.028_406]),
             (r#""highpass": "30Hz""#, [0.010_087, -0.220_341, 0.539_144, -0.220_341, 0.010_087]),

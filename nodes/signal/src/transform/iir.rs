@@ -11,14 +11,16 @@ use limen_nodes_core::tensor::{cost, shape};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Filters the samples of each channel, in place: with a Butterworth low-pass (`lowpass`), a high-pass (`highpass`) or one after the other, or with
-/// `sections` of your own, as SciPy's `butter(..., output='sos')` and `sosfilt` have them.
+/// Filters the samples of each channel, in place: with a Butterworth low-pass (`lowpass`), a
+/// high-pass (`highpass`) or one after the other, or with `sections` of your own, as SciPy's
+/// `butter(..., output='sos')` and `sosfilt` have them.
 ///
-/// A message `f32[n]` or `f32[n, ...]` has `n` samples of every channel, as sound has; with `along: messages`, and for scalars, each message has
-/// one sample of every channel, as a sensor sends them. The filter's state is kept between
-/// messages, and reset where the stream begins anew and at a gap (`on_gap: reset`). A sample that is
-/// infinite or NaN comes out as NaN and counts as 0 in what follows (`not_finite` counts messages with one). A high-pass followed by a low-pass
-/// is not `butter(..., 'bandpass')`: for a narrow band write the `sections` of that.
+/// A message `f32[n]` or `f32[n, ...]` has `n` samples of every channel, as sound has; with
+/// `along: messages`, and for scalars, each message has one sample of every channel, as a sensor
+/// sends them. The filter's state is kept between messages, and reset where the stream begins anew
+/// and at a gap (`on_gap: reset`). A sample that is infinite or NaN comes out as NaN and counts as
+/// 0 in what follows (`not_finite` counts messages with one). A high-pass followed by a low-pass is
+/// not `butter(..., 'bandpass')`: for a narrow band write the `sections` of that.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct IirConfig {
     /// The cutoff frequency of the low-pass (-3 dB), such as `20Hz`.
@@ -29,9 +31,11 @@ pub struct IirConfig {
     pub order: Option<usize>,
     /// The rate of the samples of a channel, such as `16kHz`.
     pub sample_rate: Option<Rate>,
-    /// Instead of frequencies: sections of second order, one after the other, each `[b0, b1, b2, a0, a1, a2]`.
+    /// Instead of frequencies: sections of second order, one after the other, each
+    /// `[b0, b1, b2, a0, a1, a2]`.
     pub sections: Option<Vec<Section>>,
-    /// Which samples follow each other in time: those along the `first_dim` of a message (default), or `messages` (default of scalars).
+    /// Which samples follow each other in time: those along the `first_dim` of a message (default),
+    /// or `messages` (default of scalars).
     pub along: Option<Along>,
     /// What the filter assumes before the first sample and after a gap; `zero` by default.
     #[serde(default)]
@@ -222,7 +226,8 @@ mod tests {
 
     #[test]
     fn a_step_comes_out_as_scipy_computes_it() {
-        // scipy.signal.sosfilt(butter(2, 20, fs=200, output='sos'), ones) and butter(3, 20, 'highpass', ...).
+        // scipy.signal.sosfilt(butter(2, 20, fs=200, output='sos'), ones) and butter(3, 20,
+        // 'highpass', ...).
         let low = [0.067_455, 0.279_466, 0.561_4, 0.796_126, 0.948_031, 1.024_76];
         let high = [0.527_624, -0.126_608, -0.319_334, -0.265_566, -0.124_875, 0.005_558];
         for (keys, expected) in [(r#""lowpass": "20Hz""#, low), (r#""highpass": "20Hz", "order": 3"#, high)] {

@@ -10,11 +10,12 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Computes the logarithm of the power of sound in bands on the mel scale: of one channel of samples `f32[≤n]` or `f32[≤n,1]`, for each frame
-/// `mels` numbers, `f32[≤frames,mels]`.
+/// Computes the logarithm of the power of sound in bands on the mel scale: of one channel of
+/// samples `f32[≤n]` or `f32[≤n,1]`, for each frame `mels` numbers, `f32[≤frames,mels]`.
 ///
-/// Frames are those of `stft` with `numbers: power`; the bands are those of `librosa.filters.mel` with its defaults (`htk=False`, `norm='slaney'`). A
-/// message has the numbers of the frames that its samples complete, and none is sent if they complete none.
+/// Frames are those of `stft` with `numbers: power`; the bands are those of `librosa.filters.mel`
+/// with its defaults (`htk=False`, `norm='slaney'`). A message has the numbers of the frames that
+/// its samples complete, and none is sent if they complete none.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct LogMelConfig {
     /// The rate of the samples, such as `16kHz`.

@@ -8,12 +8,14 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Computes the short-time Fourier transform of one channel of samples `f32[≤n]` or `f32[≤n,1]`: for each frame a spectrum, `f32[≤frames,bins]`
-/// with `length / 2 + 1` bins (rounded down), or `f32[≤frames,bins,2]` with real and imaginary parts.
+/// Computes the short-time Fourier transform of one channel of samples `f32[≤n]` or `f32[≤n,1]`:
+/// for each frame a spectrum, `f32[≤frames,bins]` with `length / 2 + 1` bins (rounded down), or
+/// `f32[≤frames,bins,2]` with real and imaginary parts.
 ///
-/// Frames begin every `hop` samples and go on from message to message; nothing is padded, as in `librosa.stft(..., center=False)`. A message
-/// has the spectra of the frames that its samples complete, and none is sent if they complete none. Samples are forgotten where the stream
-/// begins anew and at a gap (`on_gap: reset`); those of an incomplete last frame have no spectrum.
+/// Frames begin every `hop` samples and go on from message to message; nothing is padded, as in
+/// `librosa.stft(..., center=False)`. A message has the spectra of the frames that its samples
+/// complete, and none is sent if they complete none. Samples are forgotten where the stream begins
+/// anew and at a gap (`on_gap: reset`); those of an incomplete last frame have no spectrum.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct StftConfig {
     /// Samples of a frame.

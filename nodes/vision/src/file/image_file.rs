@@ -1,6 +1,7 @@
 //! Image files: the size from the header, and the pixels as `u8[height, width, channels]`.
 //!
-//! PNG with 8 bits per channel or less and JPEG, told apart by their first bytes. Colour profiles and orientation tags are not applied.
+//! PNG with 8 bits per channel or less and JPEG, told apart by their first bytes. Colour profiles
+//! and orientation tags are not applied.
 
 use super::jpeg_scan;
 use crate::tensor::image::MAX_SIDE;
@@ -14,8 +15,9 @@ use zune_jpeg::zune_core::bytestream::{ZByteReaderTrait, ZCursor};
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
-/// The largest ratio of decoded bytes to bytes of a file. DEFLATE expands a byte to at most 1032, and each of their bits may be a pixel of
-/// four bytes. JPEG needs at least one bit per block, which is less.
+/// The largest ratio of decoded bytes to bytes of a file. DEFLATE expands a byte to at most 1032,
+/// and each of their bits may be a pixel of four bytes. JPEG needs at least one bit per block,
+/// which is less.
 const MAX_EXPANSION: u64 = 1032 * 8 * 4;
 
 /// Bytes that the PNG decoder may allocate for metadata and for one row.
@@ -82,7 +84,8 @@ fn open_png<R: BufRead + Seek>(file: R) -> Result<(png::Reader<R>, Size), String
     decoder.set_limits(png::Limits { bytes: MAX_METADATA });
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);
-    // Palettes become RGB, samples of 1 to 4 bits become 8 bits, and a transparent colour becomes an alpha channel.
+    // Palettes become RGB, samples of 1 to 4 bits become 8 bits, and a transparent colour becomes
+    // an alpha channel.
     decoder.set_transformations(png::Transformations::EXPAND);
     let reader = decoder.read_info().map_err(|e| e.to_string())?;
     if reader.output_color_type().1 == png::BitDepth::Sixteen {
@@ -146,13 +149,15 @@ pub(crate) fn size_of_file(MatchedFile { path, real }: &MatchedFile) -> Result<S
     Ok(size)
 }
 
-/// Reads a file into a buffer, reusing its capacity. A file larger than any image of that size is an error.
+/// Reads a file into a buffer, reusing its capacity. A file larger than any image of that size is
+/// an error.
 pub(crate) fn read(
     MatchedFile { path, real }: &MatchedFile,
     largest: Size,
     into: &mut Vec<u8>,
 ) -> Result<(), NodeError> {
-    // An uncompressed file with 16 bits per channel is twice as large; the rest allows for metadata.
+    // An uncompressed file with 16 bits per channel is twice as large; the rest allows for
+    // metadata.
     let most = 2 * largest.bytes() as u64 + (16 << 20);
     into.clear();
     let file = InputFile::again(real).map_err(|e| NodeError::file(path, e))?;
@@ -219,7 +224,8 @@ impl<'a> Encoded<'a> {
         match self.decoder {
             Decoder::Png(reader) => decode_png(*reader, self.size, into),
             Decoder::Jpeg(mut decoder) => {
-                // zune-jpeg leaves the last rows of some damaged files unwritten, and the buffer may hold an earlier image.
+                // zune-jpeg leaves the last rows of some damaged files unwritten, and the buffer
+                // may hold an earlier image.
                 into.fill(128);
                 decoder.decode_into(into).map_err(|e| e.to_string())?;
                 jpeg_scan::check(self.bytes)
@@ -334,7 +340,8 @@ mod tests {
             damaged[at] ^= 0x10;
             assert!(at >= end - 8 || decoded(&damaged).is_err(), "byte {at} of {}", file.len());
         }
-        // The last bytes of the data are a checksum of all pixels; that of the chunk is made right again.
+        // The last bytes of the data are a checksum of all pixels; that of the chunk is made right
+        // again.
         let mut damaged = file.clone();
         damaged[end - 13] ^= 0x10;
         let data = file.windows(4).position(|name| name == b"IDAT").unwrap();

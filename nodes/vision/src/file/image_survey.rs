@@ -31,7 +31,8 @@ impl Survey {
         survey
     }
 
-    /// Returns the length of a side: fixed if it is that of all images, else at most that of the largest.
+    /// Returns the length of a side: fixed if it is that of all images, else at most that of the
+    /// largest.
     pub(crate) fn dim(&self, side: fn(&Size) -> usize) -> Dim {
         let sides = || self.sizes.iter().map(|(_, size)| side(size));
         let (least, most) = (sides().min().unwrap_or(0), sides().max().unwrap_or(0));

@@ -1,6 +1,8 @@
-//! Whether the scans of a JPEG file are whole, which its decoder does not say: it fills what is missing with grey.
+//! Whether the scans of a JPEG file are whole, which its decoder does not say: it fills what is
+//! missing with grey.
 //!
-//! Scans are read symbol by symbol, without the values of coefficients: a scan must have as many blocks as the image.
+//! Scans are read symbol by symbol, without the values of coefficients: a scan must have as many
+//! blocks as the image.
 
 use std::ops::RangeInclusive;
 
@@ -18,7 +20,8 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
     let mut coding = Coding::default();
     let mut at = 2;
     let mut has_scan = false;
-    // Which coefficients of each block of each component are not 0, by what progressive scans have said so far.
+    // Which coefficients of each block of each component are not 0, by what progressive scans have
+    // said so far.
     let mut nonzero: [Vec<u64>; 4] = Default::default();
     loop {
         // Decoders pass over bytes between segments.
@@ -51,7 +54,8 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Returns the entropy-coded data of a scan between its restart markers, and where its next other marker is.
+/// Returns the entropy-coded data of a scan between its restart markers, and where its next other
+/// marker is.
 fn parts(bytes: &[u8], mut at: usize) -> Result<(Vec<&[u8]>, usize), String> {
     let (mut parts, mut begin) = (Vec::new(), at);
     while let Some(next) = bytes.get(at..).and_then(|rest| rest.iter().position(|byte| *byte == 0xFF)) {
@@ -60,7 +64,8 @@ fn parts(bytes: &[u8], mut at: usize) -> Result<(Vec<&[u8]>, usize), String> {
             Some(0x00) => at += 2,
             Some(0xFF) => at += 1,
             Some(marker) => {
-                // Any number of fill bytes may precede a marker. Data does not end with one: there a zero follows each.
+                // Any number of fill bytes may precede a marker. Data does not end with one: there
+                // a zero follows each.
                 let fill = bytes[begin..at].iter().rev().take_while(|byte| **byte == 0xFF).count();
                 parts.push(&bytes[begin..at - fill]);
                 if !matches!(marker, 0xD0..=0xD7) {
@@ -125,7 +130,8 @@ impl Coding {
         Some(())
     }
 
-    /// Checks the parts of a scan, of which `header` says what it has. What the decoder refuses, or reads with tables of its own, is not checked.
+    /// Checks the parts of a scan, of which `header` says what it has. What the decoder refuses, or
+    /// reads with tables of its own, is not checked.
     fn check_scan(&self, header: &[u8], parts: &[&[u8]], nonzero: &mut [Vec<u64>; 4]) -> Result<(), String> {
         let Some(Scan { blocks, mcus, band }) = self.scan(header).filter(|_| self.height > 0) else { return Ok(()) };
         let interval = if self.interval > 0 { self.interval } else { mcus };
@@ -195,7 +201,8 @@ impl Coding {
             };
             let mut times = component.across * component.down;
             if *count == 1 {
-                // An MCU of a scan of one component is a block, and there are as many as its samples need.
+                // An MCU of a scan of one component is a block, and there are as many as its
+                // samples need.
                 let length = |side: usize, own: usize, most: usize| (side * own).div_ceil(most).div_ceil(8);
                 mcus = length(self.width, component.across, across) * length(self.height, component.down, down);
                 times = 1;
@@ -237,12 +244,15 @@ struct Scan<'a> {
 
 #[derive(Debug)]
 struct HuffmanTable {
-    /// The length and the symbol of each code of up to 8 bits, by the 8 bits that begin with it; of length 0 without one.
+    /// The length and the symbol of each code of up to 8 bits, by the 8 bits that begin with it; of
+    /// length 0 without one.
     short: [(u8, u8); 256],
-    /// Of each length: the first code beyond it, and what to add to a code for the number of its symbol.
+    /// Of each length: the first code beyond it, and what to add to a code for the number of its
+    /// symbol.
     long: [(i32, i32); 17],
     values: Vec<u8>,
-    /// By the next 10 bits: the bits of a code for AC with those of its coefficient, 0 if the code is longer, and the coefficients up to there.
+    /// By the next 10 bits: the bits of a code for AC with those of its coefficient, 0 if the code
+    /// is longer, and the coefficients up to there.
     steps: [(u8, u8); 1024],
 }
 
@@ -353,13 +363,15 @@ impl<'a> Bits<'a> {
         Some(())
     }
 
-    /// Reads the code of a first coefficient; `None` if it is not in its table, or if there are too few bits.
+    /// Reads the code of a first coefficient; `None` if it is not in its table, or if there are too
+    /// few bits.
     fn skip_dc(&mut self, dc: &HuffmanTable) -> Option<()> {
         let bits = self.symbol(dc)?;
         self.skip(u32::from(bits).min(16))
     }
 
-    /// Reads the codes that a progressive scan has of a block. `run` is how many blocks follow that have none, from this one on.
+    /// Reads the codes that a progressive scan has of a block. `run` is how many blocks follow that
+    /// have none, from this one on.
     fn skip_band(
         &mut self,
         ac: &HuffmanTable,
@@ -423,7 +435,8 @@ impl<'a> Bits<'a> {
 mod tests {
     use super::*;
 
-    /// Of each file of the tests: whether it has restart markers every two MCUs, and whether it is progressive.
+    /// Of each file of the tests: whether it has restart markers every two MCUs, and whether it is
+    /// progressive.
     const FILES: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
 
     /// A JPEG of noise, 64 × 48 pixels in colour.
@@ -456,8 +469,8 @@ mod tests {
             assert_eq!(check(&filled), Ok(()));
             for end in 0..file.len() {
                 assert!(check(&file[..end]).is_err(), "{end} of {}", file.len());
-                // With an end marker after what is there, which is less than half of the last MCU may hide. Progressive files may have fewer
-                // scans.
+                // With an end marker after what is there, which is less than half of the last MCU
+                // may hide. Progressive files may have fewer scans.
                 let is_between_scans = kind.1
                     && (end.saturating_sub(1)..=end)
                         .any(|at| file.get(at..at + 2).is_some_and(|two| matches!(two, [0xFF, 0xC4 | 0xDA])));
@@ -473,7 +486,8 @@ mod tests {
         for kind in FILES {
             let file = noise(kind);
             let first = file.windows(2).position(|two| two == [0xFF, 0xDA]).unwrap() + 14;
-            // Codes find their way back after damage, so in a few cases as many blocks are there as before.
+            // Codes find their way back after damage, so in a few cases as many blocks are there as
+            // before.
             let (mut damaged, mut missed) = (0, 0);
             for begin in (first..file.len() - 320).step_by(10) {
                 let without = [&file[..begin], &file[begin + 300..]].concat();

@@ -19,18 +19,21 @@ const MAX_NAME: usize = 255;
 
 /// Reads image files in the order of their paths and sends their pixels, names and labels.
 ///
-/// Outputs: `image` `u8[height,width,channels]`, `name` `u8[≤255]`, and, if `label` is set, `label` `i32[]`. If the images differ in
-/// size, `image` is `u8[≤height,≤width,channels]` of the largest; `resize` and `letterbox` scale them to one size. If they differ in channels
-/// (1 grey, 3 RGB, 4 RGBA), `channels` is needed. The sizes are read while planning; a file that does not fit the planned size when it is
-/// its turn, or that cannot be decoded, fails one call, and with `on_error: skip` the next file follows. The orientation tag of a JPEG file
-/// is not applied, as it is by `cv2.imread`: a photograph taken with the camera turned stays as the sensor saw it.
+/// Outputs: `image` `u8[height,width,channels]`, `name` `u8[≤255]`, and, if `label` is set, `label`
+/// `i32[]`. If the images differ in size, `image` is `u8[≤height,≤width,channels]` of the largest;
+/// `resize` and `letterbox` scale them to one size. If they differ in channels (1 grey, 3 RGB, 4
+/// RGBA), `channels` is needed. The sizes are read while planning; a file that does not fit the
+/// planned size when it is its turn, or that cannot be decoded, fails one call, and with
+/// `on_error: skip` the next file follows. The orientation tag of a JPEG file is not applied, as it
+/// is by `cv2.imread`: a photograph taken with the camera turned stays as the sensor saw it.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ImageFilesConfig {
-    /// A glob pattern of PNG and JPEG files, relative to the graph's folder: `data/*.png`, `data/**/*.jpg`. Hidden files need a pattern
-    /// whose file name begins with a dot.
+    /// A glob pattern of PNG and JPEG files, relative to the graph's folder: `data/*.png`,
+    /// `data/**/*.jpg`. Hidden files need a pattern whose file name begins with a dot.
     pub path: String,
-    /// Images per second, such as `30Hz`: image `n` is due `n` periods after the first, and a late one keeps its due time as
-    /// origin. By default images are sent as fast as the graph accepts them.
+    /// Images per second, such as `30Hz`: image `n` is due `n` periods after the first, and a late
+    /// one keeps its due time as origin. By default images are sent as fast as the graph accepts
+    /// them.
     pub rate: Option<Rate>,
     /// How many times to read the files; 1 by default.
     #[serde(default = "one")]
@@ -38,8 +41,8 @@ pub struct ImageFilesConfig {
     /// Where the label of a file comes from; `none` by default.
     #[serde(default)]
     pub label: LabelSource,
-    /// The channels to convert all images to: 1 grey, 3 RGB or 4 RGBA. By default they keep theirs, which must be the same; the opacity
-    /// of grey images is kept only with 4.
+    /// The channels to convert all images to: 1 grey, 3 RGB or 4 RGBA. By default they keep theirs,
+    /// which must be the same; the opacity of grey images is kept only with 4.
     pub channels: Option<usize>,
 }
 
@@ -281,7 +284,8 @@ impl Source for ImageFiles {
     }
 }
 
-/// Returns the files that match a pattern, sorted by path. It is an error if there are none, or if the graph may not read one.
+/// Returns the files that match a pattern, sorted by path. It is an error if there are none, or if
+/// the graph may not read one.
 fn find(pattern: &str, folders: &Folders) -> Result<Vec<MatchedFile>, String> {
     folders.input(pattern)?;
     // The graph's folder is escaped: its name may contain brackets.
@@ -298,7 +302,8 @@ fn find(pattern: &str, folders: &Folders) -> Result<Vec<MatchedFile>, String> {
         let path = path.map_err(|e| e.to_string())?;
         if path.is_file() && (takes_hidden || !is_hidden(&path)) {
             let name = path.to_str().ok_or_else(|| format!("`{}` has a name that is not UTF-8", path.display()))?;
-            // `admit_input` resolves relative paths from the graph's folder, which the match already includes.
+            // `admit_input` resolves relative paths from the graph's folder, which the match
+            // already includes.
             let absolute = std::path::absolute(name).map_err(|e| e.to_string())?;
             let real = folders.admit_input(absolute.to_str().unwrap_or(name)).map_err(|e| e.to_string())?;
             files.push(MatchedFile { path: absolute, real });

@@ -17,13 +17,14 @@ use serde::Deserialize;
 use std::io::{self, Read as _, Seek, Stdin};
 use std::ops::Range;
 
-/// Reads uncompressed video, YUV4MPEG2 (`.y4m`), from a file or standard input: `image` `u8[h,w,3]` in RGB, or `u8[h,w]` if the video is
-/// grey.
+/// Reads uncompressed video, YUV4MPEG2 (`.y4m`), from a file or standard input: `image` `u8[h,w,3]`
+/// in RGB, or `u8[h,w]` if the video is grey.
 ///
 /// It stands in for a camera where there is none. Other videos are converted first, or on the way:
-/// `ffmpeg -i drive.mp4 -pix_fmt yuv420p -f yuv4mpegpipe - | limen-run graph.yaml`. Frames with 8 bits in 4:2:0, 4:2:2 and 4:4:4 are read, without
-/// interlacing; a sample of chroma colours all its pixels alike. From a file that ends within a frame the whole frames are sent, then one
-/// call fails. From standard input, grey video is not taken.
+/// `ffmpeg -i drive.mp4 -pix_fmt yuv420p -f yuv4mpegpipe - | limen-run graph.yaml`. Frames with 8
+/// bits in 4:2:0, 4:2:2 and 4:4:4 are read, without interlacing; a sample of chroma colours all its
+/// pixels alike. From a file that ends within a frame the whole frames are sent, then one call
+/// fails. From standard input, grey video is not taken.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Y4mConfig {
     /// The file, relative to the graph's folder; standard input if it is left out.
@@ -35,8 +36,9 @@ pub struct Y4mConfig {
     /// The standard by which colours are coded, which the file does not say; `bt601` by default.
     #[serde(default)]
     pub colours: Colours,
-    /// How fast to send the frames of a file: `original` (the default), `max`, as fast as the graph accepts them, or a factor such as `2.0`.
-    /// With `max`, origins keep their distances from the start of the run. Frames from standard input are sent when they come.
+    /// How fast to send the frames of a file: `original` (the default), `max`, as fast as the graph
+    /// accepts them, or a factor such as `2.0`. With `max`, origins keep their distances from the
+    /// start of the run. Frames from standard input are sent when they come.
     #[serde(default)]
     pub pace: RecordedPace,
     /// How many times to read the file; 1 by default.
@@ -183,7 +185,8 @@ impl Y4mParser {
         Y4mParser { buffer: vec![0; MAX_LINE], begin: 0, end: 0, most, header: None }
     }
 
-    /// The free part of the buffer, which is never empty after [`take`](Self::take) has found nothing.
+    /// The free part of the buffer, which is never empty after [`take`](Self::take) has found
+    /// nothing.
     fn space(&mut self) -> &mut [u8] {
         self.buffer.copy_within(self.begin..self.end, 0);
         (self.begin, self.end) = (0, self.end - self.begin);
@@ -203,7 +206,8 @@ impl Y4mParser {
         (self.begin, self.end, self.header) = (0, 0, None);
     }
 
-    /// Takes the header, at first, or the next frame: the range of its bytes, valid until the next call.
+    /// Takes the header, at first, or the next frame: the range of its bytes, valid until the next
+    /// call.
     ///
     /// # Errors
     /// What is wrong with the bytes; nothing behind them can be read.
@@ -275,7 +279,8 @@ fn survey(path: &str, folders: &Folders) -> Result<(Y4mHeader, u64), (String, St
 }
 
 impl Y4mConfig {
-    /// Returns what is planned for: the header of the file, or what the config says of standard input.
+    /// Returns what is planned for: the header of the file, or what the config says of standard
+    /// input.
     fn plan(&self, folders: &Folders, errors: &mut PlanErrors) -> Option<(Y4mHeader, Option<u64>)> {
         let Some(path) = &self.path else {
             if self.repeat != 1 {
@@ -525,7 +530,8 @@ mod tests {
         assert!(Y4mHeader::parse(b"YUV4MPEG2 W4 H\xff").is_err());
     }
 
-    /// Bytes that come in pieces of any size give the same frames, and those of a damaged video an error or fewer frames.
+    /// Bytes that come in pieces of any size give the same frames, and those of a damaged video an
+    /// error or fewer frames.
     #[test]
     fn frames_are_found_in_pieces_of_any_size() {
         let frame: Vec<u8> = (0..12).collect();

@@ -1,7 +1,8 @@
 //! Pairs of two sets that cost the least.
 
-/// Finds, for each row of a matrix of costs, a column of its own, so that the sum of their costs is the least: the Hungarian method (Kuhn, 1955)
-/// by shortest paths, in time of the third power. There are at least as many columns as rows; costs are finite.
+/// Finds, for each row of a matrix of costs, a column of its own, so that the sum of their costs is
+/// the least: the Hungarian method (Kuhn, 1955) by shortest paths, in time of the third power.
+/// There are at least as many columns as rows; costs are finite.
 #[derive(Debug, Default)]
 pub(crate) struct Assignment {
     /// The prices of rows and columns; the first is that of none, as in all of these.
@@ -28,7 +29,8 @@ impl Assignment {
         }
     }
 
-    /// Solves it for a matrix of so many rows and columns, and returns the row of each column; `None` for those that no row has.
+    /// Solves it for a matrix of so many rows and columns, and returns the row of each column;
+    /// `None` for those that no row has.
     pub(crate) fn solve(
         &mut self,
         n: usize,

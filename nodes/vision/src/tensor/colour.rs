@@ -38,7 +38,8 @@ impl Colour {
     }
 }
 
-/// Converts pixels. Grey is 0.299 red + 0.587 green + 0.114 blue; opacity is left out, and 255 where there was none.
+/// Converts pixels. Grey is 0.299 red + 0.587 green + 0.114 blue; opacity is left out, and 255
+/// where there was none.
 pub(crate) fn convert(from: Colour, to: Colour, pixels: &[u8], into: &mut [u8]) {
     match from {
         Colour::Grey => convert_rgba::<1>(to, pixels, into, |[v]| [v, v, v, u8::MAX]),
@@ -100,8 +101,8 @@ mod tests {
         }
     }
 
-    /// The expected numbers are those of `cv2.cvtColor` (OpenCV 5.0.0) with `COLOR_RGB2GRAY`: colours that weights of 14 bits, or
-    /// floating-point numbers, round otherwise.
+    /// The expected numbers are those of `cv2.cvtColor` (OpenCV 5.0.0) with `COLOR_RGB2GRAY`:
+    /// colours that weights of 14 bits, or floating-point numbers, round otherwise.
     #[test]
     fn grey_is_that_of_opencv() {
         for (colour, expected) in [

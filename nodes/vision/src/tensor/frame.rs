@@ -27,7 +27,8 @@ impl FrameBuffer {
         into.fill(self.fill);
     }
 
-    /// Scales an image to a height and a width that fit into the frame, puts it at the given first row and column, and fills the rest.
+    /// Scales an image to a height and a width that fit into the frame, puts it at the given first
+    /// row and column, and fills the rest.
     pub(crate) fn draw(
         &mut self,
         from: [usize; 3],

@@ -13,7 +13,8 @@ pub(crate) fn spec(dims: [Dim; 3]) -> PortSpec {
     PortSpec::new(DType::U8, dims).with_layout(Layout::Hwc)
 }
 
-/// Returns the spec of a port that takes images of the connected dims, or of any if these are not known.
+/// Returns the spec of a port that takes images of the connected dims, or of any if these are not
+/// known.
 pub(crate) fn input_spec(dims: Option<&[Dim; 3]>) -> PortSpec {
     spec(dims.cloned().unwrap_or_else(shape::any_image))
 }
@@ -42,7 +43,8 @@ pub(crate) fn check_channels(port: &str, dims: Option<&[Dim; 3]>, errors: &mut P
     }
 }
 
-/// Returns the lengths of the largest image of these dims, none of which is 0; `None` if one has no bound.
+/// Returns the lengths of the largest image of these dims, none of which is 0; `None` if one has no
+/// bound.
 pub(crate) fn largest([h, w, channels]: &[Dim; 3]) -> Option<[usize; 3]> {
     Some([h.max()?.max(1), w.max()?.max(1), channels.max()?.max(1)])
 }
@@ -71,7 +73,8 @@ pub(crate) fn put_part(
     }
 }
 
-/// Copies a rectangle of an image, with a height and a width, from its row `top` and its column `left` on.
+/// Copies a rectangle of an image, with a height and a width, from its row `top` and its column
+/// `left` on.
 pub(crate) fn copy_part(
     [_, width, channels]: [usize; 3],
     pixels: &[u8],

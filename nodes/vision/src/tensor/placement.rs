@@ -9,7 +9,8 @@ use limen_nodes_core::tensor::boxes;
 /// Numbers of a placement.
 const NUMBERS: usize = 6;
 
-/// Where an image lies in a frame. In a message it is `f32[6]`, with the numbers in the order of these fields.
+/// Where an image lies in a frame. In a message it is `f32[6]`, with the numbers in the order of
+/// these fields.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Placement {
     /// Pixels of the frame for one pixel of the image.
@@ -44,13 +45,15 @@ impl Placement {
         }
     }
 
-    /// Converts a box in the frame into one in the image, clipped to the image. A corner that is NaN stays NaN.
+    /// Converts a box in the frame into one in the image, clipped to the image. A corner that is
+    /// NaN stays NaN.
     pub(crate) fn to_image(self, [x0, y0, x1, y1, score, class]: boxes::BoxRow) -> boxes::BoxRow {
         let back = |at: f32, axis: usize| self.back(at, axis, self.size[axis]);
         [back(x0, 0), back(y0, 1), back(x1, 0), back(y1, 1), score, class]
     }
 
-    /// Converts a quad in the frame into one in the image, whose corners outside the image are moved to its last pixel.
+    /// Converts a quad in the frame into one in the image, whose corners outside the image are
+    /// moved to its last pixel.
     pub(crate) fn quad_to_image(self, mut row: quads::QuadRow) -> quads::QuadRow {
         for corner in row.as_chunks_mut::<2>().0 {
             for (at, axis) in corner.iter_mut().zip(0..) {

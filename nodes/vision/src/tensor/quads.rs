@@ -1,4 +1,5 @@
-//! Quads: rows of four corners in a tensor `f32[≤n,8]`, and the smallest rectangle around the pixels of a region.
+//! Quads: rows of four corners in a tensor `f32[≤n,8]`, and the smallest rectangle around the
+//! pixels of a region.
 
 use limen::Tensor;
 use limen::message::{DType, Dim, PortSpec};
@@ -8,8 +9,8 @@ use limen_nodes_core::tensor::shape;
 /// Numbers in a row.
 pub(crate) const ROW: usize = 8;
 
-/// One row: x and y of the corners at the top left, top right, bottom right and bottom left, in pixels from the centre of the first
-/// pixel.
+/// One row: x and y of the corners at the top left, top right, bottom right and bottom left, in
+/// pixels from the centre of the first pixel.
 pub(crate) type QuadRow = [f32; ROW];
 
 /// The name of an input that takes quads in place of boxes.
@@ -112,8 +113,8 @@ impl RegionOutline {
         }
     }
 
-    /// Returns the rectangle with the smallest area around the centres of all pixels, expanded on every side by area · `unclip` /
-    /// perimeter.
+    /// Returns the rectangle with the smallest area around the centres of all pixels, expanded on
+    /// every side by area · `unclip` / perimeter.
     pub(crate) fn quad(&mut self, unclip: f32) -> QuadRow {
         self.enclose();
         let Some(mut rectangle) = self.rectangle() else {
@@ -147,7 +148,8 @@ impl RegionOutline {
         }
     }
 
-    /// Returns the rectangle with the smallest area around the hull; one of its sides lies on an edge. `None` if there is no edge.
+    /// Returns the rectangle with the smallest area around the hull; one of its sides lies on an
+    /// edge. `None` if there is no edge.
     fn rectangle(&self) -> Option<Rectangle> {
         let points = || self.hull.iter().map(|point| point.map(f64::from));
         let mut best: Option<(f64, Rectangle)> = None;

@@ -52,14 +52,17 @@ impl PixelMembership {
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
     all: Vec<Region>,
-    /// One more than the region of each pixel, or 0, in rows with a border of one on both sides; row 0 is above the map.
+    /// One more than the region of each pixel, or 0, in rows with a border of one on both sides;
+    /// row 0 is above the map.
     labels: Vec<u32>,
-    /// The rows of `labels`. If there are fewer than those of the map, they are used again: finding needs two, outlines need all.
+    /// The rows of `labels`. If there are fewer than those of the map, they are used again: finding
+    /// needs two, outlines need all.
     rows: usize,
 }
 
 impl Regions {
-    /// Reserves memory for maps of at most this size; `outlines` says whether [`Regions::outline`] will be called.
+    /// Reserves memory for maps of at most this size; `outlines` says whether [`Regions::outline`]
+    /// will be called.
     pub(crate) fn new(width: usize, height: usize, outlines: bool) -> Self {
         let rows = if outlines { height + 1 } else { 2 };
         let labels = Vec::with_capacity(rows.saturating_mul(width + 2));
@@ -158,7 +161,8 @@ impl Regions {
         self.all.iter().enumerate().filter(|(at, region)| region.whole as usize == *at)
     }
 
-    /// Adds the outermost pixels of a region to an empty outline; the map is that in which it was found, of this width.
+    /// Adds the outermost pixels of a region to an empty outline; the map is that in which it was
+    /// found, of this width.
     pub(crate) fn outline(&mut self, region: usize, width: usize, outline: &mut RegionOutline) {
         let Some(Region { left, top, right, bottom, .. }) = self.all.get(region).copied() else { return };
         for y in top..=bottom {

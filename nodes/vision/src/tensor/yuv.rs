@@ -78,7 +78,8 @@ impl YuvToRgb {
         (first, second)
     }
 
-    /// Converts a row of pairs, of which `read` gives those of so many pixels from the pair with a number on.
+    /// Converts a row of pairs, of which `read` gives those of so many pixels from the pair with a
+    /// number on.
     #[inline(always)]
     fn row(&self, into: &mut [u8], read: impl Fn(usize, usize, &mut Pairs)) {
         let mut pairs = [[0; 4]; PAIRS];
@@ -98,7 +99,8 @@ impl YuvToRgb {
         }
     }
 
-    /// Converts rows of two pixels in four bytes, Y U Y V; each row begins at a multiple of `stride`.
+    /// Converts rows of two pixels in four bytes, Y U Y V; each row begins at a multiple of
+    /// `stride`.
     pub fn yuyv(&self, frame: &[u8], stride: usize, width: usize, into: &mut [u8]) {
         for (row, into) in frame.chunks(stride.max(1)).zip(into.chunks_exact_mut((width * 3).max(1))) {
             let row = row.as_chunks().0;
@@ -110,7 +112,8 @@ impl YuvToRgb {
         }
     }
 
-    /// Converts a plane of Y and one of U and V in turn, half as high; rows of both begin at multiples of `stride`.
+    /// Converts a plane of Y and one of U and V in turn, half as high; rows of both begin at
+    /// multiples of `stride`.
     pub fn nv12(&self, frame: &[u8], stride: usize, (height, width): (usize, usize), into: &mut [u8]) {
         let stride = stride.max(1);
         let (luma, chroma) = frame.split_at(frame.len().min(stride * height));
@@ -131,7 +134,8 @@ impl YuvToRgb {
         }
     }
 
-    /// Converts planes without gaps of Y, U and V. A sample of chroma stands for `across` pixels, one or two, of each of `down` rows.
+    /// Converts planes without gaps of Y, U and V. A sample of chroma stands for `across` pixels,
+    /// one or two, of each of `down` rows.
     pub(crate) fn planar(
         &self,
         frame: &[u8],

@@ -9,7 +9,8 @@ use serde::Deserialize;
 
 /// Cuts a rectangle out of images: `u8[h,w,c]` to `u8[height,width,c]`.
 ///
-/// The rectangle must be inside the image. If images differ in size, one that is too small fails its call.
+/// The rectangle must be inside the image. If images differ in size, one that is too small fails
+/// its call.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CropConfig {
     /// First column of the rectangle; 0 by default.
@@ -25,7 +26,8 @@ pub struct CropConfig {
 }
 
 impl CropConfig {
-    /// Describes what of the rectangle is outside an image of this height and width, with the field that says so.
+    /// Describes what of the rectangle is outside an image of this height and width, with the field
+    /// that says so.
     fn outside(&self, [h, w]: [usize; 2]) -> impl Iterator<Item = (&'static str, String)> {
         let sides = [("width", "x", self.x, self.width, w, "column"), ("height", "y", self.y, self.height, h, "row")];
         sides.into_iter().filter_map(|(field, first, start, length, most, unit)| {

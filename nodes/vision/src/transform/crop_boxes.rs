@@ -17,20 +17,23 @@ use serde::Deserialize;
 /// Upper bound of `max`.
 const MAX_PARTS: usize = 1 << 10;
 
-/// Cuts boxes out of images and scales them: `image` `u8[h,w,c]` and `boxes` `f32[≤n,6]` to one message `u8[height,width,c]` for each
-/// row of boxes, in their order.
+/// Cuts boxes out of images and scales them: `image` `u8[h,w,c]` and `boxes` `f32[≤n,6]` to one
+/// message `u8[height,width,c]` for each row of boxes, in their order.
 ///
-/// As with `scatter`, the parts of an image have the header that `join` selects, with `part` and `parts` set, and `gather` reassembles what
-/// becomes of them:
-/// its row `n` belongs to row `n` of the boxes. Rows are x0, y0, x1, y1, score, class. A part has all
-/// pixels that its box touches; a box without a pixel of the image produces a part that shows only `fill`. Boxes after the first `max` are
-/// left out and counted (`left_out`); detectors and `nms` send those with the highest scores first.
+/// As with `scatter`, the parts of an image have the header that `join` selects, with `part` and
+/// `parts` set, and `gather` reassembles what becomes of them: its row `n` belongs to row `n` of
+/// the boxes. Rows are x0, y0, x1, y1, score, class. A part has all pixels that its box touches; a
+/// box without a pixel of the image produces a part that shows only `fill`. Boxes after the first
+/// `max` are left out and counted (`left_out`); detectors and `nms` send those with the highest
+/// scores first.
 ///
-/// Instead of boxes it accepts `quads` `f32[≤n,8]` from `decode_db`, x and y of the corners at the top left, top right, bottom right and
-/// bottom left. A part shows what is between them, stretched to a rectangle as wide and high as the longer of two opposite sides, with
-/// the levels of `cv2.warpPerspective` (`INTER_CUBIC`, `BORDER_REPLICATE`). If it is at least 1.5 times as high as wide, it is turned to
-/// the left by 90°, so that text from top to bottom can be read. Then it is scaled as other parts are. A quad less than a pixel wide or
-/// high, or of more than twice the pixels of the image, produces a part that shows only `fill`.
+/// Instead of boxes it accepts `quads` `f32[≤n,8]` from `decode_db`, x and y of the corners at the
+/// top left, top right, bottom right and bottom left. A part shows what is between them, stretched
+/// to a rectangle as wide and high as the longer of two opposite sides, with the levels of
+/// `cv2.warpPerspective` (`INTER_CUBIC`, `BORDER_REPLICATE`). If it is at least 1.5 times as high
+/// as wide, it is turned to the left by 90°, so that text from top to bottom can be read. Then it
+/// is scaled as other parts are. A quad less than a pixel wide or high, or of more than twice the
+/// pixels of the image, produces a part that shows only `fill`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CropBoxesConfig {
     /// Width of the output in pixels.
@@ -40,19 +43,21 @@ pub struct CropBoxesConfig {
     /// Most parts of one image, at most 1024; 8 by default.
     #[serde(default = "eight")]
     pub max: usize,
-    /// What to do with an image without boxes; `drop` by default. With `send` it becomes one part that shows only `fill`, part 0 of 0,
-    /// from which `gather` makes a message without parts.
+    /// What to do with an image without boxes; `drop` by default. With `send` it becomes one part
+    /// that shows only `fill`, part 0 of 0, from which `gather` makes a message without parts.
     #[serde(default)]
     pub empty: Empty,
-    /// Whether a part keeps its aspect ratio: it is scaled to `height`, put at the left, and the rest of `width` is filled; a part that
-    /// would be wider than `width` is scaled to `width`. `false` by default: a part is scaled to `width` and `height`.
+    /// Whether a part keeps its aspect ratio: it is scaled to `height`, put at the left, and the
+    /// rest of `width` is filled; a part that would be wider than `width` is scaled to `width`.
+    /// `false` by default: a part is scaled to `width` and `height`.
     #[serde(default)]
     pub keep_aspect: bool,
-    /// The level of all channels where there is no image; 0 by default. Where a model's training filled after its input was normalized to
-    /// [-1, 1], 0 became about 128.
+    /// The level of all channels where there is no image; 0 by default. Where a model's training
+    /// filled after its input was normalized to [-1, 1], 0 became about 128.
     #[serde(default)]
     pub fill: u8,
-    /// The interpolation filter, one of those of `resize`; `linear`, that of `cv2.resize`, by default.
+    /// The interpolation filter, one of those of `resize`; `linear`, that of `cv2.resize`, by
+    /// default.
     #[serde(default = "ResizeFilter::linear")]
     pub filter: ResizeFilter,
 }
@@ -71,7 +76,8 @@ struct CroppedPart {
 }
 
 impl CroppedPart {
-    /// Returns the pixels of a box in an image of this height and width; `None` if there are none, or if a corner is NaN.
+    /// Returns the pixels of a box in an image of this height and width; `None` if there are none,
+    /// or if a corner is NaN.
     fn of([x0, y0, x1, y1, ..]: BoxRow, [h, w]: [usize; 2]) -> Option<Self> {
         // Negative numbers become 0. So does NaN, but it is not below anything.
         let axis = |low: f32, high: f32, side: usize| {
@@ -83,8 +89,8 @@ impl CroppedPart {
     }
 }
 
-/// Returns the width of a part of this height and width at another height, at most `most`, as Python programs compute it: in floating
-/// point, rounded up.
+/// Returns the width of a part of this height and width at another height, at most `most`, as
+/// Python programs compute it: in floating point, rounded up.
 fn width_at([h, w]: [usize; 2], height: usize, most: usize) -> usize {
     let ratio = w as f64 / h as f64;
     ((height as f64 * ratio).ceil() as usize).clamp(1, most)
@@ -95,8 +101,8 @@ const MOST_IMAGES: usize = 2;
 /// A part that is at least this many times as high as wide is turned.
 const TURNED: f64 = 1.5;
 
-/// Returns height and width of the part between four corners in an image of this height and width; `None` if there is none. The
-/// lengths are rounded down, as in PaddleOCR.
+/// Returns height and width of the part between four corners in an image of this height and width;
+/// `None` if there is none. The lengths are rounded down, as in PaddleOCR.
 fn size_of_quad(row: quads::QuadRow, [h, w]: [usize; 2]) -> Option<[usize; 2]> {
     let [a, b, c, d] = quads::corners(row);
     let length = |a: [f32; 2], b: [f32; 2]| {
@@ -124,7 +130,8 @@ pub struct CropBoxes {
 }
 
 impl CropBoxes {
-    /// Reads the pixels that a box touches and returns their height and width; `None` if there are none.
+    /// Reads the pixels that a box touches and returns their height and width; `None` if there are
+    /// none.
     fn cut_box(&mut self, from: [usize; 3], pixels: &[u8], row: BoxRow) -> Option<[usize; 2]> {
         let [h, w, channels] = from;
         let part = CroppedPart::of(row, [h, w])?;
@@ -133,7 +140,8 @@ impl CropBoxes {
         Some(part.size)
     }
 
-    /// Reads what is between four corners and returns its height and width; `None` if there is nothing.
+    /// Reads what is between four corners and returns its height and width; `None` if there is
+    /// nothing.
     fn cut_quad(&mut self, from: [usize; 3], pixels: &[u8], row: quads::QuadRow) -> Result<Option<[usize; 2]>, String> {
         let channels = from[2];
         let Some([h, w]) = size_of_quad(row, [from[0], from[1]]) else { return Ok(None) };
@@ -143,7 +151,8 @@ impl CropBoxes {
         Ok(Some(if turned { [w, h] } else { [h, w] }))
     }
 
-    /// Scales the pixels that were read, of this height and width, and sends them as part 0 of `parts`.
+    /// Scales the pixels that were read, of this height and width, and sends them as part 0 of
+    /// `parts`.
     fn send(
         &mut self,
         header: &Header,
@@ -152,7 +161,8 @@ impl CropBoxes {
         out: &mut Emit<Tensor>,
     ) -> Result<(), NodeError> {
         let mut part = out.loan(header)?;
-        // The engine numbers the parts only if there are several; a single one would keep the numbers of its input.
+        // The engine numbers the parts only if there are several; a single one would keep the
+        // numbers of its input.
         (part.header_mut().part, part.header_mut().parts) = (0, parts);
         let (height, most) = (self.frame.height, self.frame.width);
         shape::set_shape(&mut part, &[height, most, channels])?;
@@ -276,7 +286,8 @@ mod tests {
         }
     }
 
-    /// The expected widths were computed in Python 3.11 as `min(most, math.ceil(height * (w / float(h))))`.
+    /// The expected widths were computed in Python 3.11 as
+    /// `min(most, math.ceil(height * (w / float(h))))`.
     #[test]
     fn the_width_of_a_part_follows_its_aspect_ratio() {
         for ([h, w], height, expected) in [

@@ -7,11 +7,12 @@ use limen_nodes_core::tensor::boxes::{self, Best, BoxRow, ROW};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Converts the outputs of a detector, `scores` `f32[cells,classes]` and `boxes` `f32[cells,4]`, into `boxes`
-/// `f32[≤max_boxes,6]`: x0, y0, x1, y1, score, class, the highest score first.
+/// Converts the outputs of a detector, `scores` `f32[cells,classes]` and `boxes` `f32[cells,4]`,
+/// into `boxes` `f32[≤max_boxes,6]`: x0, y0, x1, y1, score, class, the highest score first.
 ///
-/// Cells are `stride` pixels apart and numbered row by row. Each cell produces a box for every class whose score is above
-/// `threshold`. Of more than `max_boxes` boxes, those with the highest scores are kept.
+/// Cells are `stride` pixels apart and numbered row by row. Each cell produces a box for every
+/// class whose score is above `threshold`. Of more than `max_boxes` boxes, those with the highest
+/// scores are kept.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeBoxesConfig {
     /// Distance from cell to cell in pixels.

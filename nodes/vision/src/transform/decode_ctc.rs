@@ -9,16 +9,18 @@ use limen_nodes_core::tensor::{cost, shape};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Converts the scores of a model trained with CTC, `f32[steps,classes]`, into text: takes the best class of each step, merges
-/// equal neighbours, and removes blanks. Outputs: `text` `u8[≤n]` in UTF-8 and `score` `f32[]`.
+/// Converts the scores of a model trained with CTC, `f32[steps,classes]`, into text: takes the best
+/// class of each step, merges equal neighbours, and removes blanks. Outputs: `text` `u8[≤n]` in
+/// UTF-8 and `score` `f32[]`.
 ///
-/// `score` is the mean of the scores of the steps that gave a symbol, 0 if there are none. Put a `softmax` node before if the
-/// model's scores are not probabilities. Of equal classes the first one wins. NaN is ignored; a step of nothing but NaN fails
-/// the call.
+/// `score` is the mean of the scores of the steps that gave a symbol, 0 if there are none. Put a
+/// `softmax` node before if the model's scores are not probabilities. Of equal classes the first
+/// one wins. NaN is ignored; a step of nothing but NaN fails the call.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeCtcConfig {
-    /// The text file with the model's symbols, one per line in the order of the classes, without the blank; relative to the
-    /// graph's folder. The symbol of an empty line adds nothing to the text.
+    /// The text file with the model's symbols, one per line in the order of the classes, without
+    /// the blank; relative to the graph's folder. The symbol of an empty line adds nothing to the
+    /// text.
     pub alphabet: String,
     /// Whether the blank is the `first` or the `last` class; `first` by default.
     #[serde(default)]
@@ -203,16 +205,18 @@ mod tests {
         DecodeCtcConfig { alphabet: "a.txt".into(), blank, space }
     }
 
-    /// Returns scores whose best class of each step is given, with its score; the others have a third of it.
+    /// Returns scores whose best class of each step is given, with its score; the others have a
+    /// third of it.
     fn scores(classes: usize, best: &[(usize, f32)]) -> Vec<f32> {
         best.iter()
             .flat_map(|(best, score)| (0..classes).map(move |n| if n == *best { *score } else { score / 3.0 }))
             .collect()
     }
 
-    /// The expected texts and scores were computed with NumPy from the same scores, in the way of PaddleOCR:
-    /// `best = scores.argmax(1)`; `keep` is true for the first step, then `best[1:] != best[:-1]`, and `keep &= best != blank`;
-    /// the score is `scores.max(1)[keep].mean()`, 0 if nothing is kept.
+    /// The expected texts and scores were computed with NumPy from the same scores, in the way of
+    /// PaddleOCR: `best = scores.argmax(1)`; `keep` is true for the first step, then
+    /// `best[1:] != best[:-1]`, and `keep &= best != blank`; the score is
+    /// `scores.max(1)[keep].mean()`, 0 if nothing is kept.
     #[test]
     fn equal_neighbours_are_merged_and_blanks_removed() {
         let alphabet = "a\nb\né\n\n".as_bytes();

@@ -10,26 +10,29 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::cmp::Ordering;
 
-/// Converts the output of a text detector with differentiable binarization (DB), a map of probabilities `f32[h,w]` or
-/// `f32[1,h,w]`, into `boxes` `f32[≤max_boxes,6]`: x0, y0, x1, y1 in pixels of the map, score, class 0, from top to bottom, within
-/// a line from left to right.
+/// Converts the output of a text detector with differentiable binarization (DB), a map of
+/// probabilities `f32[h,w]` or `f32[1,h,w]`, into `boxes` `f32[≤max_boxes,6]`: x0, y0, x1, y1 in
+/// pixels of the map, score, class 0, from top to bottom, within a line from left to right.
 ///
-/// Neighbouring pixels above `threshold`, also diagonal ones, are one region. Its box is parallel to the edges of the map, also
-/// if the text is not. Its score is the mean probability of its pixels. The box is expanded on every side by area · `unclip` /
-/// perimeter, as far as the map reaches. Regions less than 3 pixels wide or high are left out. Boxes belong to one line if their
+/// Neighbouring pixels above `threshold`, also diagonal ones, are one region. Its box is parallel
+/// to the edges of the map, also if the text is not. Its score is the mean probability of its
+/// pixels. The box is expanded on every side by area · `unclip` / perimeter, as far as the map
+/// reaches. Regions less than 3 pixels wide or high are left out. Boxes belong to one line if their
 /// upper edges are less than 10 pixels apart.
 ///
-/// A second output exists if it is connected: `quads` `f32[≤max_boxes,8]`, for each row of `boxes` the smallest rectangle at any
-/// angle, x and y of the corners at the top left, top right, bottom right and bottom left. Its sides go through the centres of the
-/// outermost pixels, which are whole numbers here as in PaddleOCR; it is expanded in the same way, and corners outside the map are
+/// A second output exists if it is connected: `quads` `f32[≤max_boxes,8]`, for each row of `boxes`
+/// the smallest rectangle at any angle, x and y of the corners at the top left, top right, bottom
+/// right and bottom left. Its sides go through the centres of the outermost pixels, which are whole
+/// numbers here as in PaddleOCR; it is expanded in the same way, and corners outside the map are
 /// moved to its edge.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeDbConfig {
     /// A pixel is text if its probability is above this; 0.3 by default.
     #[serde(default = "threshold")]
     pub threshold: f32,
-    /// Whether the pixels at the right of such a pixel, below it and at the lower right of it are text too, so that regions one pixel
-    /// apart are one: the `use_dilation` of PaddleOCR; `false` by default.
+    /// Whether the pixels at the right of such a pixel, below it and at the lower right of it are
+    /// text too, so that regions one pixel apart are one: the `use_dilation` of PaddleOCR; `false`
+    /// by default.
     #[serde(default)]
     pub dilation: bool,
     /// Only boxes with a score of at least this are kept; 0.6 by default.
@@ -59,14 +62,16 @@ fn max_boxes() -> usize {
     100
 }
 
-/// Upper bound of `max_boxes`. Sorting into lines compares neighbours until nothing changes, so more would take too long.
+/// Upper bound of `max_boxes`. Sorting into lines compares neighbours until nothing changes, so
+/// more would take too long.
 const MAX_BOXES: usize = 1000;
 /// Pixels of the smallest side of a region.
 const MIN_SIDE: f32 = 3.0;
 /// Boxes whose upper edges differ by less, in pixels, are in one line.
 const SAME_LINE: f32 = 10.0;
 
-/// Expands a box on every side by area · `unclip` / perimeter, as far as a map of `width` × `height` reaches.
+/// Expands a box on every side by area · `unclip` / perimeter, as far as a map of `width` ×
+/// `height` reaches.
 fn expanded([left, top, right, bottom]: [f32; 4], unclip: f32, width: usize, height: usize) -> [f32; 4] {
     let (w, h) = (right - left, bottom - top);
     let by = w * h * unclip / (2.0 * (w + h));
@@ -82,8 +87,9 @@ struct FoundBox {
 
 /// Sorts boxes from top to bottom, and those of a line from left to right.
 ///
-/// A box moves before those above it that are in its line and right of it. This is how detectors of this family define the order of
-/// reading; "in one line" is not transitive, so no comparison of two boxes could.
+/// A box moves before those above it that are in its line and right of it. This is how detectors of
+/// this family define the order of reading; "in one line" is not transitive, so no comparison of
+/// two boxes could.
 fn sort_lines(found: &mut [FoundBox]) {
     let corner = |found: &FoundBox| [found.row[1], found.row[0]];
     found.sort_unstable_by(|a, b| corner(a).partial_cmp(&corner(b)).unwrap_or(Ordering::Equal));
@@ -267,8 +273,9 @@ mod tests {
         DecodeDbConfig { threshold, dilation: false, box_threshold, unclip: 1.5, max_boxes: 100 }
     }
 
-    /// The map is made of blocks of 4 × 4 pixels and noise. The expected boxes are those of SciPy: `ndimage.label` with
-    /// `structure=ones((3, 3))`, `find_objects`, the mean of each label's pixels, and the sorting of PaddleOCR's `sorted_boxes`.
+    /// The map is made of blocks of 4 × 4 pixels and noise. The expected boxes are those of SciPy:
+    /// `ndimage.label` with `structure=ones((3, 3))`, `find_objects`, the mean of each label's
+    /// pixels, and the sorting of PaddleOCR's `sorted_boxes`.
     #[test]
     fn regions_are_those_of_another_implementation() {
         let noise = |i: usize| ((i * i * 37 + i * 11 + 5) % 1000) as f32 / 1000.0;

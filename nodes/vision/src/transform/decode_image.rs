@@ -13,8 +13,8 @@ use serde::Deserialize;
 
 /// Decodes messages that are JPEG or PNG files, `u8[≤n]`, to images `u8[height,width,channels]`.
 ///
-/// A message of another size or that cannot be decoded is dropped and counted (`malformed`); the report shows the first one. Grey becomes
-/// RGB, and RGB grey, as `channels` says.
+/// A message of another size or that cannot be decoded is dropped and counted (`malformed`); the
+/// report shows the first one. Grey becomes RGB, and RGB grey, as `channels` says.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeImageConfig {
     /// Pixels in a row.

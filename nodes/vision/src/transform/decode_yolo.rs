@@ -17,27 +17,33 @@ use layout::Sizes;
 pub use grid::cells;
 pub use layout::YoloLayout;
 
-/// Converts the output of a YOLO model, `f32[candidates,numbers]` or `f32[numbers,candidates]`, into `boxes`
-/// `f32[≤max_boxes,6]`: x0, y0, x1, y1, score, class, the highest score first, in pixels of the model's input image.
+/// Converts the output of a YOLO model, `f32[candidates,numbers]` or `f32[numbers,candidates]`,
+/// into `boxes` `f32[≤max_boxes,6]`: x0, y0, x1, y1, score, class, the highest score first, in
+/// pixels of the model's input image.
 ///
-/// Each candidate with a score above `threshold` produces a box for its best class. Many candidates overlap, except with `layout:
-/// v10`: put an `nms` node after this node. Of more than `max_boxes` boxes, those with the highest scores are kept.
+/// Each candidate with a score above `threshold` produces a box for its best class. Many candidates
+/// overlap, except with `layout: v10`: put an `nms` node after this node. Of more than `max_boxes`
+/// boxes, those with the highest scores are kept.
 ///
-/// If a model outputs more numbers, such as the coefficients of masks or the points of a pose, put a `slice` node before that keeps
-/// the numbers of boxes and classes; where its dims are swapped, a `transpose` node with `order: [1, 0]`. Scores are probabilities: an
-/// output with a score above 1.1 is a failed call, because it has another meaning. So is an output whose centres are not pixels.
+/// If a model outputs more numbers, such as the coefficients of masks or the points of a pose, put
+/// a `slice` node before that keeps the numbers of boxes and classes; where its dims are swapped, a
+/// `transpose` node with `order: [1, 0]`. Scores are probabilities: an output with a score above
+/// 1.1 is a failed call, because it has another meaning. So is an output whose centres are not
+/// pixels.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeYoloConfig {
-    /// The order of the numbers; by default the only one that the shape of the input allows. A `v5` output needs `layout` or `classes`,
-    /// because its shape may also be that of a `v8` output with swapped dims. With one candidate for each cell of a square image (YOLOv6
-    /// and YOLOX, 8400 for 640 × 640 pixels) it needs `layout`: `v5` and `yolox` have the same shape there.
+    /// The order of the numbers; by default the only one that the shape of the input allows. A `v5`
+    /// output needs `layout` or `classes`, because its shape may also be that of a `v8` output with
+    /// swapped dims. With one candidate for each cell of a square image (YOLOv6 and YOLOX, 8400 for
+    /// 640 × 640 pixels) it needs `layout`: `v5` and `yolox` have the same shape there.
     pub layout: Option<YoloLayout>,
     /// The width of the model's input image in pixels, for `yolox`; by default that of a square.
     pub width: Option<usize>,
     /// The height of the model's input image in pixels, for `yolox`; by default that of a square.
     pub height: Option<usize>,
-    /// The number of classes, to refuse other outputs and swapped dims; it does not tell `v5` from `yolox`; by default the number that the shape of the input
-    /// shows, if there are more candidates than numbers.
+    /// The number of classes, to refuse other outputs and swapped dims; it does not tell `v5` from
+    /// `yolox`; by default the number that the shape of the input shows, if there are more
+    /// candidates than numbers.
     pub classes: Option<usize>,
     /// Only boxes with a score above this are kept; 0.25 by default.
     #[serde(default = "quarter")]
@@ -45,7 +51,8 @@ pub struct DecodeYoloConfig {
     /// Most boxes per message; 1000 by default.
     #[serde(default = "thousand")]
     pub max_boxes: usize,
-    /// `true` produces a box for every class whose score is above `threshold`; by default only for the best class of a candidate.
+    /// `true` produces a box for every class whose score is above `threshold`; by default only for
+    /// the best class of a candidate.
     #[serde(default)]
     pub multi_label: bool,
 }
@@ -53,7 +60,8 @@ pub struct DecodeYoloConfig {
 /// A score above this is no probability, even if a model in 8 bits has rounded it.
 const MAX_SCORE: f32 = 1.1;
 
-/// Of so many candidates of a model, some have their centre this far from the corner of the image, in pixels.
+/// Of so many candidates of a model, some have their centre this far from the corner of the image,
+/// in pixels.
 const MANY: usize = 100;
 const NEAR: f32 = 8.0;
 /// The centre of a box of YOLOX is not so many cells from its own.
@@ -176,7 +184,8 @@ impl DecodeYolo {
         }
     }
 
-    /// Returns what is wrong with the centres of an output, if they have another meaning than in this layout.
+    /// Returns what is wrong with the centres of an output, if they have another meaning than in
+    /// this layout.
     fn misplaced(&mut self, values: &[f32], candidates: usize) -> Option<&'static str> {
         if candidates < MANY || self.best.sorted().is_empty() {
             return None;
@@ -354,9 +363,10 @@ mod tests {
         }
     }
 
-    /// The expected rows are those of a NumPy implementation of what Ultralytics does before suppression, on the same numbers:
-    /// with objectness, `conf = scores * objectness`; then `scores.max(1)`, or with `multi_label` `nonzero(scores > threshold)`;
-    /// then a stable descending sort of which the first are kept, and corners from `x ∓ w / 2`.
+    /// The expected rows are those of a NumPy implementation of what Ultralytics does before
+    /// suppression, on the same numbers: with objectness, `conf = scores * objectness`; then
+    /// `scores.max(1)`, or with `multi_label` `nonzero(scores > threshold)`; then a stable
+    /// descending sort of which the first are kept, and corners from `x ∓ w / 2`.
     #[test]
     fn boxes_are_those_of_another_implementation() {
         // Four candidates of three or four classes.
@@ -395,8 +405,9 @@ mod tests {
         }
     }
 
-    /// The expected row is that of a NumPy implementation of the decoding that exports of YOLOX leave out: `np.meshgrid` per stride of
-    /// 8, 16 and 32 for 64 × 64 pixels, `(xy + grid) * stride`, `exp(wh) * stride`.
+    /// The expected row is that of a NumPy implementation of the decoding that exports of YOLOX
+    /// leave out: `np.meshgrid` per stride of 8, 16 and 32 for 64 × 64 pixels,
+    /// `(xy + grid) * stride`, `exp(wh) * stride`.
     #[test]
     fn boxes_of_yolox_are_placed_by_their_cells() {
         let mut numbers = vec![0.0; 84 * 6];

@@ -22,11 +22,13 @@ use serde::Deserialize;
 use std::convert::Infallible;
 use std::fmt::Write as _;
 
-/// Draws boxes into images: `image` `u8[h,w,c]` of 1, 3 or 4 channels, `boxes` `f32[≤n,6]` as `decode_boxes`, `decode_yolo`, `nms` and `tracker`
-/// give them, and, if connected, their `ids` `u32[≤n]`.
+/// Draws boxes into images: `image` `u8[h,w,c]` of 1, 3 or 4 channels, `boxes` `f32[≤n,6]` as
+/// `decode_boxes`, `decode_yolo`, `nms` and `tracker` give them, and, if connected, their `ids`
+/// `u32[≤n]`.
 ///
-/// A box has the colour of its id, else of its class, and above it its label: the class by name or number, the score in percent, the id. What
-/// lies outside of the image is cut off. Boxes with a corner that is NaN or infinite are left out and counted (`left_out`).
+/// A box has the colour of its id, else of its class, and above it its label: the class by name or
+/// number, the score in percent, the id. What lies outside of the image is cut off. Boxes with a
+/// corner that is NaN or infinite are left out and counted (`left_out`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DrawConfig {
     /// The names of the classes, in their order; what has none is its number.
@@ -156,7 +158,8 @@ impl DrawTarget for Canvas<'_> {
     }
 }
 
-/// The corners of a box in whole pixels, at most one line outside of the image; `None` if one is no number.
+/// The corners of a box in whole pixels, at most one line outside of the image; `None` if one is no
+/// number.
 fn corners([left, top, right, bottom, ..]: &BoxRow, canvas: &Canvas<'_>, line: u32) -> Option<[i32; 4]> {
     let outside = line as f32 + 1.0;
     let place = |at: f32, most: usize| at.is_finite().then(|| at.round().clamp(-outside, most as f32 + outside) as i32);
@@ -414,7 +417,8 @@ mod tests {
         let (pixels, _) = drawn(r#""text": "small""#, [32, 64, 1], &[high], None);
         assert!(pixels[..3 * 64].iter().all(|level| *level == 0));
         assert!(pixels[5 * 64 + 4..5 * 64 + 20].iter().any(|level| *level != 0));
-        // Text of any length and characters that the font does not have change nothing outside of the image.
+        // Text of any length and characters that the font does not have change nothing outside of
+        // the image.
         drawn(r#""labels": ["\n\u00e9\u0000🦀 a long label"], "text": "large""#, [4, 4, 3], &[[0.0; 6]], None);
     }
 }

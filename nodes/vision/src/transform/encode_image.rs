@@ -11,9 +11,11 @@ use limen_nodes_core::tensor::shape;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Encodes images `u8[h,w,channels]` of 1 or 3 channels (with `png` also 4) as JPEG or PNG files, `u8[≤n]`.
+/// Encodes images `u8[h,w,channels]` of 1 or 3 channels (with `png` also 4) as JPEG or PNG files,
+/// `u8[≤n]`.
 ///
-/// A file that is larger than its pixels and 64 KiB, as of noise, is dropped and counted (`oversized`).
+/// A file that is larger than its pixels and 64 KiB, as of noise, is dropped and counted
+/// (`oversized`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct EncodeImageConfig {
     /// The format of the files; `jpeg` by default.
@@ -78,7 +80,8 @@ impl EncodeImage {
     }
 }
 
-/// The rows of an image of 1 or 3 channels: one type for both, so that the encoder is compiled once. Its own types are nine.
+/// The rows of an image of 1 or 3 channels: one type for both, so that the encoder is compiled
+/// once. Its own types are nine.
 struct ImageRows<'a> {
     pixels: &'a [u8],
     width: u16,

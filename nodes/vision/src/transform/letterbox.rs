@@ -11,11 +11,12 @@ use limen_nodes_core::tensor::shape;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Scales images into a frame, keeps their aspect ratio and fills the rest of the frame: `u8[h,w,c]` to `image` `u8[height,width,c]` and
-/// `placement` `f32[6]`.
+/// Scales images into a frame, keeps their aspect ratio and fills the rest of the frame:
+/// `u8[h,w,c]` to `image` `u8[height,width,c]` and `placement` `f32[6]`.
 ///
-/// The placement says where the image lies in the frame: scale x, scale y, left, top, source width, source height. `unletterbox` converts
-/// boxes in the frame back with it. With `order: scale_first`, the size of the scaled image and its place are those of `LetterBox` of the
+/// The placement says where the image lies in the frame: scale x, scale y, left, top, source width,
+/// source height. `unletterbox` converts boxes in the frame back with it. With
+/// `order: scale_first`, the size of the scaled image and its place are those of `LetterBox` of the
 /// package ultralytics.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct LetterboxConfig {
@@ -26,13 +27,15 @@ pub struct LetterboxConfig {
     /// The level of all channels where there is no image; 114 by default.
     #[serde(default = "fill")]
     pub fill: u8,
-    /// Where the image lies in the frame, in the middle or in the corner at the top left; `center` by default.
+    /// Where the image lies in the frame, in the middle or in the corner at the top left; `center`
+    /// by default.
     #[serde(default)]
     pub at: Alignment,
     /// Whether the image is scaled before or after the rest is filled; `scale_first` by default.
     #[serde(default)]
     pub order: FillOrder,
-    /// The interpolation filter, one of those of `resize`; `linear`, that of `cv2.resize`, by default.
+    /// The interpolation filter, one of those of `resize`; `linear`, that of `cv2.resize`, by
+    /// default.
     #[serde(default = "ResizeFilter::linear")]
     pub filter: ResizeFilter,
 }
@@ -59,8 +62,9 @@ pub enum FillOrder {
     /// The image is scaled to a whole number of pixels, then the rest of the frame is filled.
     #[default]
     ScaleFirst,
-    /// The image is filled to the aspect ratio of the frame, of a square to a square, then scaled: `cv2.copyMakeBorder`, then
-    /// `cv2.resize`. The scaled image may end within a pixel. In the middle, the smaller half of the rest is before it.
+    /// The image is filled to the aspect ratio of the frame, of a square to a square, then scaled:
+    /// `cv2.copyMakeBorder`, then `cv2.resize`. The scaled image may end within a pixel. In the
+    /// middle, the smaller half of the rest is before it.
     FillFirst,
 }
 
@@ -85,8 +89,8 @@ impl ImagePlace {
         ImagePlace { size, first: [before(height - size[0]), before(width - size[1])] }
     }
 
-    /// The height and width of an image that was filled to the aspect ratio of a frame, and the first row and column of the image in
-    /// it; no length is 0.
+    /// The height and width of an image that was filled to the aspect ratio of a frame, and the
+    /// first row and column of the image in it; no length is 0.
     fn filled([h, w]: [usize; 2], [height, width]: [usize; 2], at: Alignment) -> Self {
         // One side stays as it is.
         let scale = (h as f64 / height as f64).max(w as f64 / width as f64);
@@ -96,7 +100,8 @@ impl ImagePlace {
         ImagePlace { size, first: [before(size[0] - h), before(size[1] - w)] }
     }
 
-    /// The placement of an image of this height and width that was filled before it was scaled to a frame.
+    /// The placement of an image of this height and width that was filled before it was scaled to a
+    /// frame.
     fn filled_placement(&self, [h, w]: [usize; 2], [height, width]: [usize; 2]) -> Placement {
         let scale = [width as f64 / self.size[1] as f64, height as f64 / self.size[0] as f64];
         let first = [self.first[1] as f64 * scale[0], self.first[0] as f64 * scale[1]];
@@ -118,8 +123,9 @@ impl ImagePlace {
 }
 
 impl LetterboxConfig {
-    /// Returns where an image of a height and a width lies in the frame: its scaled height and width, its first row and column, and the
-    /// numbers of its placement. `None` if it is filled before it is scaled.
+    /// Returns where an image of a height and a width lies in the frame: its scaled height and
+    /// width, its first row and column, and the numbers of its placement. `None` if it is filled
+    /// before it is scaled.
     pub fn place(&self, image: [usize; 2]) -> Option<([usize; 2], [usize; 2], [f32; 6])> {
         if self.order == FillOrder::FillFirst || image.contains(&0) {
             return None;
@@ -259,8 +265,8 @@ impl Transform for Letterbox {
 mod tests {
     use super::*;
 
-    /// The expected numbers were computed with the formulas of ultralytics' `LetterBox` in Python 3.11: `round(side * r)` and
-    /// `round(free / 2 - 0.1)`.
+    /// The expected numbers were computed with the formulas of ultralytics' `LetterBox` in Python
+    /// 3.11: `round(side * r)` and `round(free / 2 - 0.1)`.
     #[test]
     fn size_and_place_are_those_of_the_python_package() {
         for (image, frame, size, first) in [

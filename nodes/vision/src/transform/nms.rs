@@ -7,22 +7,25 @@ use limen_nodes_core::tensor::boxes::{self, BoxRow, ROW};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Upper bound of `max_boxes`. Every box is compared with all boxes kept so far, so more would take too long.
+/// Upper bound of `max_boxes`. Every box is compared with all boxes kept so far, so more would take
+/// too long.
 const MAX_BOXES: usize = 300;
 
-/// Removes boxes that overlap one of the same class, or of any, with a higher score (greedy non-maximum suppression): `f32[≤n,6]` to
-/// `f32[≤max_boxes,6]`, the highest score first.
+/// Removes boxes that overlap one of the same class, or of any, with a higher score (greedy
+/// non-maximum suppression): `f32[≤n,6]` to `f32[≤max_boxes,6]`, the highest score first.
 ///
 /// Boxes whose score is NaN are removed.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct NmsConfig {
-    /// A box is removed if its intersection over union with a kept box is above this; 0.5 by default.
+    /// A box is removed if its intersection over union with a kept box is above this; 0.5 by
+    /// default.
     #[serde(default = "half")]
     pub iou: f32,
     /// Most boxes kept, at most 300; 300 by default.
     #[serde(default = "most")]
     pub max_boxes: usize,
-    /// `true` compares boxes of different classes too, as `cv2.dnn.NMSBoxes` does; by default only those of one class.
+    /// `true` compares boxes of different classes too, as `cv2.dnn.NMSBoxes` does; by default only
+    /// those of one class.
     #[serde(default)]
     pub across_classes: bool,
 }
@@ -130,7 +133,8 @@ mod tests {
             (vec![row(0.0, 0.6, 0.0), row(2.0, 0.9, 1.0)], 0.5, 300, vec![0.9, 0.6]),
             (vec![row(0.0, 0.6, 0.0), row(5.0, 0.9, 0.0)], 0.5, 300, vec![0.9, 0.6]),
             (vec![row(0.0, 0.6, 0.0), row(5.0, 0.9, 0.0)], 0.3, 300, vec![0.9]),
-            // The first box suppresses the second, so the third, which overlaps only the second, is kept.
+            // The first box suppresses the second, so the third, which overlaps only the second, is
+            // kept.
             (vec![row(0.0, 0.9, 0.0), row(3.0, 0.8, 0.0), row(6.0, 0.7, 0.0)], 0.5, 300, vec![0.9, 0.7]),
             (vec![row(0.0, 0.5, 0.0), row(0.0, 0.5, 0.0)], 0.5, 300, vec![0.5]),
             (vec![row(0.0, 0.1, 0.0), row(50.0, 0.3, 0.0), row(99.0, 0.2, 0.0)], 0.5, 2, vec![0.3, 0.2]),

@@ -9,13 +9,17 @@ use limen_resize::Resizer;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Scales images `u8[h,w,c]` to `u8[height,width,c]`, without keeping their aspect ratio; `letterbox` keeps it.
+/// Scales images `u8[h,w,c]` to `u8[height,width,c]`, without keeping their aspect ratio;
+/// `letterbox` keeps it.
 ///
-/// A model should get images that were scaled with the filter of its training. `bilinear`, `nearest` and `lanczos3` are filters of Pillow:
-/// where they shrink an image, `bilinear` and `lanczos3` average over all its pixels. With `bilinear` a level may differ from Pillow's by
-/// 1, by more where an image is almost transparent; with `lanczos3` by tens at sharp edges. `linear` is OpenCV's `INTER_LINEAR`, the
-/// default of `cv2.resize`, which does not average. `area` is `INTER_AREA`. `nearest` is also `INTER_NEAREST_EXACT`, which rarely takes the
-/// other one of two pixels that are equally near, but not `INTER_NEAREST`, which takes the pixel to the left and above.
+/// A model should get images that were scaled with the filter of its training. `bilinear`,
+/// `nearest` and `lanczos3` are filters of Pillow: where they shrink an image, `bilinear` and
+/// `lanczos3` average over all its pixels. With `bilinear` a level may differ from Pillow's by 1,
+/// by more where an image is almost transparent; with `lanczos3` by tens at sharp edges. `linear`
+/// is OpenCV's `INTER_LINEAR`, the default of `cv2.resize`, which does not average. `area` is
+/// `INTER_AREA`. `nearest` is also `INTER_NEAREST_EXACT`, which rarely takes the other one of two
+/// pixels that are equally near, but not `INTER_NEAREST`, which takes the pixel to the left and
+/// above.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ResizeConfig {
     /// Width of the output in pixels.

@@ -14,8 +14,8 @@ pub struct ToTensorConfig {
     /// Element type of the output; `f32` by default.
     #[serde(default)]
     pub dtype: Float,
-    /// Order of the output's dims; `chw` by default. `nchw` and `nhwc` are the same as `chw` and `hwc`, because messages have
-    /// no batch dim.
+    /// Order of the output's dims; `chw` by default. `nchw` and `nhwc` are the same as `chw` and
+    /// `hwc`, because messages have no batch dim.
     #[serde(default)]
     pub layout: DimOrder,
     /// The values for pixel levels 0 and 255; [0, 1] by default.

@@ -10,17 +10,21 @@ use limen_nodes_core::tensor::boxes::{self, BoxRow, ROW};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Follows objects from frame to frame: boxes `f32[≤n,6]` to `boxes` `f32[≤n,6]` and `ids` `u32[≤n]`, row by row, where the same number is the same
-/// object.
+/// Follows objects from frame to frame: boxes `f32[≤n,6]` to `boxes` `f32[≤n,6]` and `ids`
+/// `u32[≤n]`, row by row, where the same number is the same object.
 ///
-/// Each track has a Kalman filter of constant velocity for the middle and the sides of its box. Boxes of a frame are given to the tracks whose
-/// expected boxes they overlap, so that the sum of all intersections over unions is the greatest (as in SORT by Bewley and others, 2016). A
-/// box that no track takes begins one; it is sent from its `confirm`th frame in a row on, with the filter's box, and the score and class of
-/// the frame. A track without a box is not sent, and ends after `max_age` frames without one. Frames that were lost on the way count,
-/// by the numbers of the messages. Boxes that are NaN, infinite or without an area are left out (`unusable` counts them).
+/// Each track has a Kalman filter of constant velocity for the middle and the sides of its box.
+/// Boxes of a frame are given to the tracks whose expected boxes they overlap, so that the sum of
+/// all intersections over unions is the greatest (as in SORT by Bewley and others, 2016). A box
+/// that no track takes begins one; it is sent from its `confirm`th frame in a row on, with the
+/// filter's box, and the score and class of the frame. A track without a box is not sent, and ends
+/// after `max_age` frames without one. Frames that were lost on the way count, by the numbers of
+/// the messages. Boxes that are NaN, infinite or without an area are left out (`unusable` counts
+/// them).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct TrackerConfig {
-    /// The least intersection over union of a track's expected box and one of the frame; 0.3 by default.
+    /// The least intersection over union of a track's expected box and one of the frame; 0.3 by
+    /// default.
     #[serde(default = "iou")]
     pub iou: f32,
     /// From which frame in a row on a track is sent; 3 by default, 1 sends it at once.
@@ -32,7 +36,8 @@ pub struct TrackerConfig {
     /// `true` lets a track take boxes of other classes than its last one.
     #[serde(default)]
     pub across_classes: bool,
-    /// The most boxes of a frame, at most 300; those with the highest scores are taken; 100 by default.
+    /// The most boxes of a frame, at most 300; those with the highest scores are taken; 100 by
+    /// default.
     #[serde(default = "max_boxes")]
     pub max_boxes: usize,
 }
@@ -56,12 +61,13 @@ fn max_boxes() -> usize {
 /// Upper bound of `max_boxes`: the time that the choice of pairs takes grows with its third power.
 const MAX_BOXES: usize = 300;
 
-/// How uncertain the position of a box is from frame to frame, and its velocity, as parts of the box's sides. Those of DeepSORT (Wojke and
-/// others, 2017).
+/// How uncertain the position of a box is from frame to frame, and its velocity, as parts of the
+/// box's sides. Those of DeepSORT (Wojke and others, 2017).
 const POSITION: f64 = 1.0 / 20.0;
 const VELOCITY: f64 = 1.0 / 160.0;
 
-/// A position and its velocity a frame, each with its uncertainty: a Kalman filter (Kalman, 1960) of two states.
+/// A position and its velocity a frame, each with its uncertainty: a Kalman filter (Kalman, 1960)
+/// of two states.
 #[derive(Debug, Clone, Copy)]
 struct Moving {
     at: f64,
@@ -368,7 +374,8 @@ mod tests {
 
     #[test]
     fn objects_that_pass_each_other_keep_their_numbers() {
-        // Two that cross at a distance below their size, one that stands still; every fifth box of the first is missing.
+        // Two that cross at a distance below their size, one that stands still; every fifth box of
+        // the first is missing.
         let mut tracker = tracker(r#""confirm": 1"#);
         let mut random = fastrand::Rng::with_seed(2);
         let places = |t: f32| [(20.0 + 3.0 * t, 50.0), (200.0 - 3.0 * t, 58.0), (100.0, 150.0)];

@@ -1,4 +1,5 @@
-//! The codes of problems: cause, remedy, and a graph that has the problem. The page `docs/codes.md` is the table.
+//! The codes of problems: cause, remedy, and a graph that has the problem. The page `docs/codes.md`
+//! is the table.
 
 use std::sync::LazyLock;
 

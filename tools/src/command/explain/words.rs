@@ -1,5 +1,5 @@
-//! Words that are neither codes nor kinds: keys of a graph, values, counters. They are explained where the pages of `docs/` and the kinds
-//! define them, so there is no list of words.
+//! Words that are neither codes nor kinds: keys of a graph, values, counters. They are explained
+//! where the pages of `docs/` and the kinds define them, so there is no list of words.
 
 use crate::command::schema::schema;
 use crate::text::escape::one_line;
@@ -37,7 +37,8 @@ fn has(text: &str, word: &str) -> bool {
     text.split('`').skip(1).step_by(2).any(|span| span.split(|c| !is_part(c)).any(|part| part == word))
 }
 
-/// Paragraphs and rows of tables that have the word: those that begin with it, which define it, then the others.
+/// Paragraphs and rows of tables that have the word: those that begin with it, which define it,
+/// then the others.
 fn passages(word: &str) -> Vec<Passage> {
     let mut found = Vec::new();
     for (page, text) in PAGES {

@@ -256,7 +256,8 @@ fn read_parts(
     Ok(())
 }
 
-/// Returns the symbols of a model of text, whether a space follows them, and what is to know about them.
+/// Returns the symbols of a model of text, whether a space follows them, and what is to know about
+/// them.
 fn alphabet(model: &Model, classes: usize) -> Result<(String, bool, &'static str), String> {
     let Some(symbols) = &model.alphabet else {
         let symbols: String = (1..classes).map(|class| format!("[{class}]\n")).collect();

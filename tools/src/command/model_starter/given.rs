@@ -39,7 +39,8 @@ pub(super) struct ImageSize {
 /// A comment on a size that the model's metadata has.
 pub(super) const SIZE_OF_METADATA: &str = "the size is `imgsz` of the model's metadata";
 
-/// The lengths of dims that a model leaves open, by their names: those with one name have one length.
+/// The lengths of dims that a model leaves open, by their names: those with one name have one
+/// length.
 #[derive(Debug, Default)]
 pub(super) struct OpenLengths(BTreeMap<String, usize>);
 
@@ -69,7 +70,8 @@ impl OpenLengths {
 }
 
 impl ImageSize {
-    /// Returns the size for an input that can be an image, with `high` and `wide` where it leaves the size open.
+    /// Returns the size for an input that can be an image, with `high` and `wide` where it leaves
+    /// the size open.
     pub(super) fn of(side: &Side, [high, wide]: [usize; 2]) -> Option<ImageSize> {
         let ([height, width, channels], is_planar) = side.image_dims()?;
         let is_open = [height, width].iter().any(|length| matches!(length, Length::Open(_)));

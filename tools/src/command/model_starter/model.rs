@@ -62,7 +62,8 @@ pub(super) struct YoloLayout {
     pub(super) about: String,
     /// The values of black and white that such a model takes.
     pub(super) range: ValueRange,
-    /// The dim of the numbers of a box, and how many of them `decode_yolo` reads, if there are more.
+    /// The dim of the numbers of a box, and how many of them `decode_yolo` reads, if there are
+    /// more.
     pub(super) kept: Option<(usize, usize)>,
     /// Whether boxes may overlap.
     pub(super) overlaps: bool,
@@ -102,7 +103,8 @@ impl Model {
         })
     }
 
-    /// Returns why the first dims of the inputs cannot be a batch: no output has one. An image without a batch is not expected.
+    /// Returns why the first dims of the inputs cannot be a batch: no output has one. An image
+    /// without a batch is not expected.
     pub(super) fn declares_no_batch(&self) -> Option<String> {
         let batch = self.inputs.iter().find_map(|side| match side.shape.first() {
             Some(Length::Open(name)) => Some(name),
@@ -154,8 +156,8 @@ impl StarterOutput {
         self.side.as_ref().map_or(&[], Side::item)
     }
 
-    /// Returns how to read the boxes of a YOLO model in this form. `tried` tells YOLOX, which gives no pixels, from others with a box for
-    /// each cell.
+    /// Returns how to read the boxes of a YOLO model in this form. `tried` tells YOLOX, which gives
+    /// no pixels, from others with a box for each cell.
     fn guessed_layout(&self, form: YoloBoxes, frame: ImageSize, tried: Option<&TriedModel>) -> YoloLayout {
         let ImageSize { width, height, .. } = frame;
         let cells = cells(width, height).map(Length::Fixed);
@@ -195,8 +197,9 @@ impl StarterOutput {
         YoloLayout { config, about, range, kept: None, overlaps: true, names: Vec::new() }
     }
 
-    /// Returns the layout of a model that Ultralytics exported: `f32[n,6]` from one that chooses boxes, `f32[4+classes,n]` and, of
-    /// YOLOv5, `f32[n,5+classes]` from others; masks and poses add numbers. `None` for other shapes.
+    /// Returns the layout of a model that Ultralytics exported: `f32[n,6]` from one that chooses
+    /// boxes, `f32[4+classes,n]` and, of YOLOv5, `f32[n,5+classes]` from others; masks and poses
+    /// add numbers. `None` for other shapes.
     fn trained_layout(&self, trained: &Ultralytics) -> Option<YoloLayout> {
         let Ultralytics { names, is_end_to_end, task, .. } = trained;
         let is_many = |length: &Length| matches!(length, Length::Open(_) | Length::Fixed(1000..));

@@ -45,7 +45,8 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// Adds a node, and returns its name, which is `name` unless another node has it. `about` is a comment; `inputs` is its line.
+    /// Adds a node, and returns its name, which is `name` unless another node has it. `about` is a
+    /// comment; `inputs` is its line.
     pub(super) fn add(&mut self, name: &str, about: &str, kind: &str, config: &str, inputs: &str) -> String {
         let is_free = |name: &String| !self.text.contains(&format!("  {name}:"));
         let numbered = (2..).map(|n| format!("{name}_{n}"));
@@ -119,7 +120,8 @@ impl Nodes {
         format!("{name}/image")
     }
 
-    /// Adds what scales images, into a frame or without keeping their aspect ratio, and returns its output.
+    /// Adds what scales images, into a frame or without keeping their aspect ratio, and returns its
+    /// output.
     pub(super) fn scaled(&mut self, frame: ImageSize, is_framed: bool, image: &str) -> String {
         let ImageSize { width, height, about: size, .. } = frame;
         let (kind, output, filter) = if is_framed {
@@ -132,7 +134,8 @@ impl Nodes {
         self.add("scaled", &about.join("; "), kind, &config, &format!("from: {image}")) + output
     }
 
-    /// Adds what makes an image of the right size the input of a model, and returns the output to connect.
+    /// Adds what makes an image of the right size the input of a model, and returns the output to
+    /// connect.
     pub(super) fn pixels(
         &mut self,
         name: &str,
@@ -221,7 +224,8 @@ impl Nodes {
         name
     }
 
-    /// Adds the nodes that take the output of a YOLO model for boxes in pixels of the image, and returns the last.
+    /// Adds the nodes that take the output of a YOLO model for boxes in pixels of the image, and
+    /// returns the last.
     pub(super) fn boxes(&mut self, layout: &YoloLayout, most: Option<usize>, from: &str) -> String {
         let mut from = from.to_string();
         if let Some((dim, numbers)) = layout.kept {
@@ -261,7 +265,8 @@ impl Nodes {
         self.add("list", "", "jsonl", &format!("path: out/{path}.jsonl"), &inputs);
     }
 
-    /// Adds the file of an output: what suits its type as planning found it, or else as the model declares it.
+    /// Adds the file of an output: what suits its type as planning found it, or else as the model
+    /// declares it.
     pub(super) fn sink(&mut self, node: &str, output: &StarterOutput, tried: &Tried) {
         let name = &output.port;
         let declared = || output.side.as_ref().and_then(Side::elements);

@@ -39,7 +39,8 @@ pub(super) fn array(dtype: &str, items: usize, item: &[usize]) -> Vec<u8> {
     let mut file = limen_npy::header(descriptor, shape.iter().map(|length| *length as u64));
     match &one[..] {
         [] => {
-            // A linear congruential generator (Numerical Recipes): the same numbers on every machine.
+            // A linear congruential generator (Numerical Recipes): the same numbers on every
+            // machine.
             let mut state = 1u32;
             file.extend((0..elements).flat_map(|_| {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

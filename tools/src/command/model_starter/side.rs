@@ -46,7 +46,8 @@ pub(super) struct Side {
     pub(super) shape: Vec<Length>,
     /// Whether all dims are those of an item, as with `batch_dim: none`.
     pub(super) is_whole: bool,
-    /// Whether a dim behind the first is the batch of the inputs, as in the state of a recurrent layer.
+    /// Whether a dim behind the first is the batch of the inputs, as in the state of a recurrent
+    /// layer.
     pub(super) has_inner_batch: bool,
     /// Whether the model takes f64, where messages have f32.
     pub(super) is_narrowed: bool,
@@ -115,7 +116,8 @@ impl Side {
         is_named && !has_word(&self.port, &FEATURE_WORDS)
     }
 
-    /// Whether names say that it is no image, even if it has the shape of one: sound, features, or a sequence.
+    /// Whether names say that it is no image, even if it has the shape of one: sound, features, or
+    /// a sequence.
     pub(super) fn says_no_image(&self) -> bool {
         let is_named = has_word(&self.port, &SOUND_WORDS) || has_word(&self.port, &FEATURE_WORDS);
         (is_named || self.has_dim(&SEQUENCE_WORDS)) && !self.says_image()
@@ -157,7 +159,8 @@ impl Side {
         has_word(&self.port, &STATE_WORDS)
     }
 
-    /// The name without what tells an input from an output: `state` for `state_in`, `stateN` and `next_state`.
+    /// The name without what tells an input from an output: `state` for `state_in`, `stateN` and
+    /// `next_state`.
     pub(super) fn stem(&self) -> String {
         self.stem_without(&[&SIDE_WORDS[..], &STEP_WORDS].concat(), &["n", "0", "out", "in"])
     }

@@ -13,8 +13,9 @@ pub(super) struct States {
 }
 
 impl States {
-    /// A state has one type as input and output. Its names have the same stem; without such names it has the only shape of its kind,
-    /// apart from the model's first input and output, and several of one shape are in one order.
+    /// A state has one type as input and output. Its names have the same stem; without such names
+    /// it has the only shape of its kind, apart from the model's first input and output, and
+    /// several of one shape are in one order.
     pub(super) fn of(model: &Model) -> States {
         let mut states = States::default();
         // An output that is an input under its name would be a state that stays zero.
@@ -87,13 +88,15 @@ impl States {
     }
 }
 
-/// Whether an input can be a state at all: an image that becomes an image is none, unless its name says so.
+/// Whether an input can be a state at all: an image that becomes an image is none, unless its name
+/// says so.
 fn may_be_state(input: &Side) -> bool {
     !input.is_sample_rate() && (input.says_state() || input.shape.len() > 1 && input.image_dims().is_none())
 }
 
 impl Side {
-    /// Whether it has a shape that only states usually have: several layers or channels of fixed lengths.
+    /// Whether it has a shape that only states usually have: several layers or channels of fixed
+    /// lengths.
     fn is_state_shape(&self) -> bool {
         let open = self.shape.iter().filter(|dim| matches!(dim, Length::Open(_))).count();
         let is_open_first = matches!(self.shape.first(), Some(Length::Open(_)));

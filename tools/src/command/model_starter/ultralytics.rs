@@ -1,6 +1,8 @@
-//! What the exporter of Ultralytics writes into a model's metadata: the task, the size of images, the names of the classes.
+//! What the exporter of Ultralytics writes into a model's metadata: the task, the size of images,
+//! the names of the classes.
 //!
-//! The texts are those of Python. They are read, not run; one that does not fit the model's shapes is left out.
+//! The texts are those of Python. They are read, not run; one that does not fit the model's shapes
+//! is left out.
 
 use limen_infer::Inspection;
 

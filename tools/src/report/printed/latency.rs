@@ -1,4 +1,5 @@
-//! Latencies of a report: of nodes, sources, joins and paths, and how many messages they were recorded of.
+//! Latencies of a report: of nodes, sources, joins and paths, and how many messages they were
+//! recorded of.
 
 use crate::report::index::ReportIndex;
 use crate::text::number::percent;
@@ -80,7 +81,8 @@ pub(super) fn latencies(text: &mut String, report: &Report, index: &ReportIndex<
     }
 }
 
-/// What calls took on devices, where their clocks were read, and what passing messages to them took.
+/// What calls took on devices, where their clocks were read, and what passing messages to them
+/// took.
 pub(super) fn devices(text: &mut String, report: &Report, index: &ReportIndex<'_>) {
     let mut table = Table::new(["<node on a device", "<term", "n", "p50", "p90", "p99", "max", "<clock"]);
     for node in &report.nodes {
@@ -204,7 +206,8 @@ fn misses(path: &DeadlineReport) -> String {
     if path.silent { missed + ", silent at the end" } else { missed }
 }
 
-/// The share of messages whose latency was recorded: all, unless there was a warm-up or sampling under load. Counted at the sinks.
+/// The share of messages whose latency was recorded: all, unless there was a warm-up or sampling
+/// under load. Counted at the sinks.
 pub(super) fn coverage(text: &mut String, report: &Report, index: &ReportIndex<'_>) {
     let ends = |node: &&NodeReport| index.outgoing(&node.name).is_empty();
     let arrived: u64 = report.nodes.iter().filter(ends).map(|n| n.done).sum();

@@ -11,7 +11,8 @@ use std::time::Instant;
 /// The language that `.ci/lanes/cuda/cuda.py` checks.
 const OPTIONS: [&str; 1] = ["--std=c++14"];
 
-/// Compiles a program with options beside the usual ones, or finds what was compiled of it before, and loads it.
+/// Compiles a program with options beside the usual ones, or finds what was compiled of it before,
+/// and loads it.
 ///
 /// # Errors
 /// What the compiler says of it, or that the device does not load it.

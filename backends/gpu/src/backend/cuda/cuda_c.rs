@@ -1,7 +1,8 @@
-//! CUDA C, as the compiler in NVIDIA's libraries takes it: without headers, so that only what the language has is used.
+//! CUDA C, as the compiler in NVIDIA's libraries takes it: without headers, so that only what the
+//! language has is used.
 //!
-//! What C++ leaves open is written such that a compiler for the CPU gives the same numbers: no sum of integers overflows, and no
-//! fraction is converted to an integer that cannot hold it.
+//! What C++ leaves open is written such that a compiler for the CPU gives the same numbers: no sum
+//! of integers overflows, and no fraction is converted to an integer that cannot hold it.
 
 use crate::lowering::{Dialect, EntryPoint, Half, KernelArguments, Number, Scalar, ShaderPlace, Storage};
 
@@ -15,7 +16,8 @@ pub(super) struct CudaC {
 /// The function that a device calls.
 pub(super) const ENTRY: &str = "limen_kernel";
 
-/// Not every coordinate is needed, nor every overload. `CUDASTUB` is set where a compiler for the CPU takes the place of NVIDIA's.
+/// Not every coordinate is needed, nor every overload. `CUDASTUB` is set where a compiler for the
+/// CPU takes the place of NVIDIA's.
 const HEAD: &str = "\
 #ifdef CUDASTUB
 #pragma GCC diagnostic ignored \"-Wunused-variable\"
@@ -24,7 +26,8 @@ const HEAD: &str = "\
 #endif
 ";
 
-/// Functions by their names. They begin with `limen_`: the language has others called `max` or `round`.
+/// Functions by their names. They begin with `limen_`: the language has others called `max` or
+/// `round`.
 const HELPERS: &[(&str, &str)] = &[
     (
         "limen_bits",

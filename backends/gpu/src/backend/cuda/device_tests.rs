@@ -80,7 +80,8 @@ fn the_models_of_graphs_give_the_numbers_of_tract() {
     check_all(small_graphs());
 }
 
-/// With 16 bits between operators, the numbers of a model keep two or three digits, and its weights take half the memory.
+/// With 16 bits between operators, the numbers of a model keep two or three digits, and its weights
+/// take half the memory.
 #[test]
 fn half_precision_keeps_two_digits() {
     let Some(api) = device() else { return };
@@ -161,13 +162,14 @@ fn products_are_those_of_the_library() {
 fn convolutions_are_those_of_the_library() {
     let Some(api) = device() else { return };
     for (case, count) in convolutions() {
-        // An input of a model has 32 bits, its weights 16; between operators, there are 16 bits on both sides.
+        // An input of a model has 32 bits, its weights 16; between operators, there are 16 bits on
+        // both sides.
         check_routines(&api, &case, [[0, count], [0, count.saturating_sub(1)]]);
     }
 }
 
-/// Prints how long a call takes as a graph, and as single launches: the median of rounds in turn, ns. `LIMEN_ROUNDS` says how many, and how
-/// many calls each has.
+/// Prints how long a call takes as a graph, and as single launches: the median of rounds in turn,
+/// ns. `LIMEN_ROUNDS` says how many, and how many calls each has.
 #[test]
 #[ignore = "a measurement, for benches/gpu"]
 fn a_graph_against_single_launches() {

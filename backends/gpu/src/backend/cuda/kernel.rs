@@ -253,8 +253,8 @@ impl KernelCode {
         Ok(info)
     }
 
-    /// Enqueues a call with the memory of its ports. Outputs are zeros before, as a kernel need not write every element, or a copy of an
-    /// input.
+    /// Enqueues a call with the memory of its ports. Outputs are zeros before, as a kernel need not
+    /// write every element, or a copy of an input.
     fn enqueue(&self, function: &Arc<Function>, buffers: &[Arc<Buffer>], stream: &mut Stream) -> Result<(), Error> {
         let (inputs, outputs) = buffers.split_at(self.inputs.min(buffers.len()));
         for (at, (output, bytes)) in std::iter::zip(outputs, &self.outputs).enumerate() {
@@ -269,9 +269,10 @@ impl KernelCode {
             CudaArgument::Number { bytes, .. } => Argument::Number(*bytes),
         });
         let grid = Grid { blocks: self.blocks, threads: self.threads, shared: self.shared };
-        // SAFETY: nobody but its author knows what the kernel does. The node says that it may run (`allow_kernels`), and so does whoever
-        // starts the program (`BackendOptions::allow_kernels`): they vouch for it. The number of its arguments and the bytes of each were
-        // compared with what the driver knows of it, where that is known.
+        // SAFETY: nobody but its author knows what the kernel does. The node says that it may run
+        // (`allow_kernels`), and so does whoever starts the program
+        // (`BackendOptions::allow_kernels`): they vouch for it. The number of its arguments and the
+        // bytes of each were compared with what the driver knows of it, where that is known.
         #[allow(unsafe_code)]
         unsafe {
             stream.launch(function, grid, arguments)

@@ -1,4 +1,5 @@
-//! Kernels of a graph, on the device of this machine, or on the driver stub; without one they are skipped.
+//! Kernels of a graph, on the device of this machine, or on the driver stub; without one they are
+//! skipped.
 
 use super::resident::shared_device;
 use crate::backend::chain::{models, plan, run};
@@ -19,7 +20,8 @@ fn wired(folder: &Path, nodes: &str) -> Wired {
     plan(folder, nodes, true).unwrap_or_else(|problems| panic!("{problems}")).wire().unwrap()
 }
 
-/// Adds a number to every second element, and writes its place; through shared memory, so that a barrier counts.
+/// Adds a number to every second element, and writes its place; through shared memory, so that a
+/// barrier counts.
 const KERNEL: &str = include_str!("every_second.cu");
 
 fn kernel(keys: &str, more: &str) -> String {
@@ -199,8 +201,8 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
     assert!(problems.contains("`k.cu`: No such file"), "{problems}");
 }
 
-/// What a compiler makes of a kernel runs as well as the kernel: code for the device, and PTX. `LIMEN_CUDA_CODE` names a folder with what
-/// NVIDIA's compiler made of it.
+/// What a compiler makes of a kernel runs as well as the kernel: code for the device, and PTX.
+/// `LIMEN_CUDA_CODE` names a folder with what NVIDIA's compiler made of it.
 #[test]
 fn compiled_kernels_run_too() {
     if !has_device() {

@@ -1,11 +1,13 @@
-//! The device in a process of its own, which may end without ending this one (`run: { isolation: process }`).
+//! The device in a process of its own, which may end without ending this one
+//! (`run: { isolation: process }`).
 //!
-//! Nodes, their edges and their ledger stay here; what their calls do on the device, the process does. A message in the memory of the
-//! device is a number here. Bytes of the host pass through memory that both processes share; commands and ends of work through a socket,
-//! several at once.
+//! Nodes, their edges and their ledger stay here; what their calls do on the device, the process
+//! does. A message in the memory of the device is a number here. Bytes of the host pass through
+//! memory that both processes share; commands and ends of work through a socket, several at once.
 //!
-//! If the process ends, the device is lost: everything in its memory, and the calls under way. It is started again as every device is
-//! opened again: for the next call, at most three times in 60 s.
+//! If the process ends, the device is lost: everything in its memory, and the calls under way. It
+//! is started again as every device is opened again: for the next call, at most three times in 60
+//! s.
 
 mod child;
 mod link;

@@ -1,5 +1,5 @@
-//! Programs on a device of NVIDIA's: their buffers and kernels are made once, a call is captured once for the memory that it uses, and
-//! run as a graph.
+//! Programs on a device of NVIDIA's: their buffers and kernels are made once, a call is captured
+//! once for the memory that it uses, and run as a graph.
 
 use super::cubin;
 use super::cuda_c::{CudaC, ENTRY};
@@ -104,10 +104,12 @@ impl Launches {
             let buffers: ArrayVec<Arc<Buffer>, MAX_ARRAYS> = launch.arrays.iter().map(|array| buffer(*array)).collect();
             let fault = self.faults.as_ref().filter(|_| launch.exact).map(|(fault, _)| fault);
             let grid = Grid { blocks: launch.grid, threads: launch.block, shared: 0 };
-            // SAFETY: the kernel was written by `lowering` for these arguments in this order. It accesses only elements of its arrays:
-            // their indices are sums that lie inside by construction, or are compared with the length. Each buffer has room for its
-            // array: own ones are made for it, those of messages are slots for its bytes. No two calls that share memory are under
-            // way at the same time without an event between them (`Calls`).
+            // SAFETY: the kernel was written by `lowering` for these arguments in this order. It
+            // accesses only elements of its arrays: their indices are sums that lie inside by
+            // construction, or are compared with the length. Each buffer has room for its array:
+            // own ones are made for it, those of messages are slots for its bytes. No two calls
+            // that share memory are under way at the same time without an event between them
+            // (`Calls`).
             #[allow(unsafe_code)]
             unsafe {
                 stream.launch(&launch.function, grid, buffers.iter().chain(fault).map(Argument::Buffer))?;
@@ -221,7 +223,8 @@ impl CudaProgram {
         counts
     }
 
-    /// Enqueues so many calls, without copies, and returns how long they took until the last one had ended.
+    /// Enqueues so many calls, without copies, and returns how long they took until the last one
+    /// had ended.
     #[cfg(test)]
     pub(super) fn timed(&mut self, calls: usize) -> std::time::Duration {
         let CudaProgram { launches, stream, own, .. } = self;
@@ -237,8 +240,8 @@ impl CudaProgram {
         begun.elapsed()
     }
 
-    /// Makes a call, in which the driver loads what it has put off, and captures it. A model need not take zeros, so the outputs do not
-    /// matter.
+    /// Makes a call, in which the driver loads what it has put off, and captures it. A model need
+    /// not take zeros, so the outputs do not matter.
     fn first_call(&mut self) -> Result<(), Error> {
         let CudaProgram { program, launches, stream, own, captures, .. } = self;
         for array in &program.inputs {

@@ -1,4 +1,5 @@
-//! The API of CUDA for tensors that stay on the device: a stream for each node, and events between them.
+//! The API of CUDA for tensors that stay on the device: a stream for each node, and events between
+//! them.
 
 use super::gpu;
 use crate::base::LONGEST_CALL;
@@ -76,7 +77,8 @@ impl Drop for CudaApi {
 /// The work of a node.
 pub(crate) struct CudaStream {
     pub(super) stream: Stream,
-    /// Memory through which bytes of the host pass, so that they may change while the device still copies them.
+    /// Memory through which bytes of the host pass, so that they may change while the device still
+    /// copies them.
     uploads: Vec<PinnedBuffer>,
     /// How long the call may take, if not as long as any.
     pub(super) time_limit: Option<Duration>,

@@ -1,4 +1,5 @@
-//! The matrix products and convolutions of a program that NVIDIA's libraries compute, where they are there and have an algorithm.
+//! The matrix products and convolutions of a program that NVIDIA's libraries compute, where they
+//! are there and have an algorithm.
 
 use crate::lowering::{Convolution, Half, Images, Matrix, Product, Program, Routine, Scalar, Storage};
 use limen_cuda::{Buffer, Context, ConvolutionSpec, ElementType, Error, Multiplication, Operand};
@@ -11,7 +12,8 @@ pub(super) struct RoutineCall {
     pub(super) arrays: [usize; 3],
 }
 
-/// Returns the program with an array for each routine whose kernel computes more of its elements, and the routines, by their kernels.
+/// Returns the program with an array for each routine whose kernel computes more of its elements,
+/// and the routines, by their kernels.
 pub(super) fn with_routines(context: &Arc<Context>, program: &Arc<Program>) -> (Arc<Program>, Vec<Option<Routine>>) {
     let find = |kernel| {
         let found = Routine::of(program, kernel)?;
@@ -39,7 +41,8 @@ pub(super) fn with_routines(context: &Arc<Context>, program: &Arc<Program>) -> (
     (Arc::new(changed), routines)
 }
 
-/// Prepares the routines; biases are in the memory of these arrays. A kernel of limen's own does what a library refuses.
+/// Prepares the routines; biases are in the memory of these arrays. A kernel of limen's own does
+/// what a library refuses.
 pub(super) fn bound(
     context: &Arc<Context>,
     program: &Program,

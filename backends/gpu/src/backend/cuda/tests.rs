@@ -103,7 +103,8 @@ fn an_array_that_is_too_large_for_an_index_is_refused() {
     assert_eq!(error, "an array has 2147483648 bytes; its kernels count to 2147483647");
 }
 
-/// Every kernel of the programs of tests, each text once. `LIMEN_DUMP_CUDA` names a folder that they are written to.
+/// Every kernel of the programs of tests, each text once. `LIMEN_DUMP_CUDA` names a folder that
+/// they are written to.
 #[test]
 fn all_kernels_are_written() {
     let mut texts = BTreeSet::new();

@@ -120,7 +120,8 @@ impl<A: ProgramDevice> ProgramRunner<A> {
         }
     }
 
-    /// Lowers the model for calls of a shape and makes the first call, in which drivers generate code.
+    /// Lowers the model for calls of a shape and makes the first call, in which drivers generate
+    /// code.
     fn prepare(&mut self, shapes: Vec<Vec<usize>>) -> Result<(), BackendError> {
         let given = std::iter::zip(&self.given, &shapes);
         let given: Vec<Given> = given.map(|(given, shape)| given.with_shape(shape)).collect();

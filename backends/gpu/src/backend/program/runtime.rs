@@ -31,7 +31,8 @@ impl<A: ProgramDevice> fmt::Debug for ProgramRuntime<A> {
     }
 }
 
-/// Operators of tract that no program has: where their inputs are not constant, planning refuses them.
+/// Operators of tract that no program has: where their inputs are not constant, planning refuses
+/// them.
 const NOT_LOWERED: &str = "\
     Compress ConvInteger CumSum DFT DynamicQuantizeLinear GatherND GridSample LRN MatMulInteger Multinomial NonMaxSuppression \
     NonZero QLinearConv QLinearMatMul RandomNormal RandomNormalLike RandomUniform RandomUniformLike Range STFT Scatter \
@@ -41,7 +42,8 @@ const NOT_LOWERED: &str = "\
 pub(crate) fn lacks(node: &Op) -> bool {
     let is_whole = |scales: &Vec<f32>| scales.iter().all(|scale| scale.fract() == 0.0);
     NOT_LOWERED.split_whitespace().any(|name| name == node.id)
-        // The nearest element, where a half is not that above or below it in every operator of tract's, unless each is repeated.
+        // The nearest element, where a half is not that above or below it in every operator of
+        // tract's, unless each is repeated.
         || node.id == "Resize"
             && node.word("mode").unwrap_or("nearest") == "nearest"
             && matches!(node.word("nearest_mode"), None | Some("round_prefer_floor" | "ceil"))
@@ -159,7 +161,8 @@ program_runtime!(
 );
 #[cfg(feature = "cuda")]
 program_runtime!(
-    /// Models on an NVIDIA GPU, in a process of its own. Its results are those of [`CudaRuntime`], and so is its name.
+    /// Models on an NVIDIA GPU, in a process of its own. Its results are those of [`CudaRuntime`],
+    /// and so is its name.
     IsolatedCudaRuntime, crate::backend::cuda::IsolatedCuda, "cuda", [F32, F16, Bf16, Tf32],
     Some(|options| _ = crate::backend::shared_cuda_device(options).api()), crate::backend::cuda::probe,
     crate::backend::cuda::about_isolated_device

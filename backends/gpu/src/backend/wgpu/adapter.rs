@@ -13,13 +13,15 @@ use wgpu::{Adapter, AdapterInfo, DeviceType};
 pub struct GpuAdapter {
     /// The name that the driver reports, for `--gpu`.
     pub name: String,
-    /// Whether it computes on the CPU; it is then taken only with [`allow_software`](limen_infer::BackendOptions::allow_software).
+    /// Whether it computes on the CPU; it is then taken only with
+    /// [`allow_software`](limen_infer::BackendOptions::allow_software).
     pub is_software: bool,
     /// Its kind, driver, API and limits.
     pub about: String,
 }
 
-/// Returns the adapters of this machine, in the order of their numbers. Looking for them loads their drivers.
+/// Returns the adapters of this machine, in the order of their numbers. Looking for them loads
+/// their drivers.
 pub fn gpu_adapters() -> Vec<GpuAdapter> {
     let adapter = |adapter: &Adapter| {
         let (info, limits) = (adapter.get_info(), adapter.limits());
@@ -61,7 +63,8 @@ pub(super) fn adapter(number: usize) -> &'static Adapter {
     &found()[number]
 }
 
-/// Returns the number of the adapter that is taken: of those that the options allow, the fastest kind.
+/// Returns the number of the adapter that is taken: of those that the options allow, the fastest
+/// kind.
 ///
 /// # Errors
 /// What is missing and how to get it.

@@ -1,4 +1,5 @@
-//! Graphs whose models stay on the device, on the adapter of this machine, which may compute on the CPU; without one they are skipped.
+//! Graphs whose models stay on the device, on the adapter of this machine, which may compute on the
+//! CPU; without one they are skipped.
 
 use super::adapter::{adapter, adapter_number};
 use super::resident::shared_device;
@@ -175,7 +176,8 @@ fn an_endless_kernel() {
     assert_eq!(report.node("c").map(|node| node.failed), Some(1), "the node whose call it was");
 }
 
-/// The device is destroyed while the graph runs: what was on it is lost and counted, and what follows is right.
+/// The device is destroyed while the graph runs: what was on it is lost and counted, and what
+/// follows is right.
 #[test]
 #[ignore = "started by the test above, in a process of its own"]
 fn a_destroyed_device() {
@@ -379,8 +381,8 @@ fn a_kernel_works_in_place() {
     }
 }
 
-/// A call whose integers do not fit is found out after its output was sent on. Everything before and after is right, also the copies to the
-/// host, whose memory the failed one had taken.
+/// A call whose integers do not fit is found out after its output was sent on. Everything before
+/// and after is right, also the copies to the host, whose memory the failed one had taken.
 #[test]
 fn a_call_that_fails_on_the_device_loses_only_its_message() {
     if !has_adapter() {

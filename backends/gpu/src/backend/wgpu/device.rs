@@ -68,7 +68,8 @@ impl Device {
             noted.is_lost.store(true, Ordering::Release);
             noted.note(format!("{reason:?}: {message}"));
         });
-        // A GPU is idle where few workgroups run; a processor runs few at once, and large tiles of them faster.
+        // A GPU is idle where few workgroups run; a processor runs few at once, and large tiles of
+        // them faster.
         let busy = if info.device_type == DeviceType::Cpu { 4 } else { 128 };
         let width = Width { most: limits.max_compute_workgroups_per_dimension as usize, busy };
         Ok(Arc::new(Device {
@@ -88,7 +89,8 @@ impl Device {
     /// Returns an error if the device was lost, or if something failed since the last check.
     pub(super) fn check(&self) -> Result<(), BackendError> {
         let mut first = self.faults.first.lock().unwrap_or_else(PoisonError::into_inner);
-        // A lost device stays lost, also if another thread took the reason before it was known to be lost.
+        // A lost device stays lost, also if another thread took the reason before it was known to
+        // be lost.
         if self.is_lost() {
             drop(first);
             return Err(BackendError::DeviceLost(self.why_lost()));
@@ -129,7 +131,8 @@ impl Device {
     }
 }
 
-/// How many turns of loops a thread can make. That llvmpipe ends them was seen in Mesa 22.3, and not in 25.0.
+/// How many turns of loops a thread can make. That llvmpipe ends them was seen in Mesa 22.3, and
+/// not in 25.0.
 fn most_turns(info: &AdapterInfo) -> usize {
     let version = info.driver_info.strip_prefix("Mesa ").and_then(|rest| rest.split('.').next()?.parse().ok());
     let is_old = version.is_none_or(|version: u32| version < 25);

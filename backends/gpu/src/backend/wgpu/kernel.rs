@@ -142,8 +142,8 @@ impl KernelModel {
         })
     }
 
-    /// Encodes a call with the buffers of its ports. Outputs are zeros before, as a shader need not write every element, or a copy of an
-    /// input.
+    /// Encodes a call with the buffers of its ports. Outputs are zeros before, as a shader need not
+    /// write every element, or a copy of an input.
     fn dispatch(&self, compiled: &Compiled, bound: &BindGroup, buffers: &[Arc<Buffer>], encoder: &mut CommandEncoder) {
         let (inputs, outputs) = buffers.split_at(self.signature.inputs.len().min(buffers.len()));
         for (at, output) in outputs.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! A program on a device: its buffers, pipelines and bindings are made once, and a call writes inputs, submits, and reads back.
+//! A program on a device: its buffers, pipelines and bindings are made once, and a call writes
+//! inputs, submits, and reads back.
 
 use super::device::Device;
 use super::pipelines::Pipelines;
@@ -47,8 +48,9 @@ struct Dispatch {
 /// The bindings of a call whose inputs and outputs are in other buffers: by dispatch.
 pub(super) type Rebound = Vec<(usize, BindGroup)>;
 
-/// Whether the readback buffer of a call is mapped. The callback of a call runs on whichever thread polls the device, so another
-/// thread's poll may take it, and run it after the poll of the call itself has returned.
+/// Whether the readback buffer of a call is mapped. The callback of a call runs on whichever thread
+/// polls the device, so another thread's poll may take it, and run it after the poll of the call
+/// itself has returned.
 #[derive(Debug, Default)]
 pub(super) struct Mapping {
     result: Mutex<Option<bool>>,
@@ -65,7 +67,8 @@ impl Mapping {
         self.is_known.notify_all();
     }
 
-    /// Waits until the callback has run, and returns whether the buffer is mapped; `None` after `longest`.
+    /// Waits until the callback has run, and returns whether the buffer is mapped; `None` after
+    /// `longest`.
     pub(super) fn wait(&self, longest: Duration) -> Option<bool> {
         let result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.is_known.wait_timeout_while(result, longest, |result| result.is_none());
@@ -127,7 +130,8 @@ impl Loaded {
         })
     }
 
-    /// Makes the first call, in which drivers generate code. A model need not take these inputs, so the outputs do not matter.
+    /// Makes the first call, in which drivers generate code. A model need not take these inputs, so
+    /// the outputs do not matter.
     ///
     /// # Errors
     /// When the device fails.
@@ -142,7 +146,8 @@ impl Loaded {
         read: &mut dyn FnMut(&[u8]) -> Result<(), BackendError>,
     ) -> Result<(), BackendError> {
         self.device.check()?;
-        // In a scope of this thread: errors that arrive at the device's handler may be taken by a call of another thread.
+        // In a scope of this thread: errors that arrive at the device's handler may be taken by a
+        // call of another thread.
         let submitted = self.device.scoped(|| self.submit(inputs));
         let submission = submitted.map_err(|why| BackendError::Call(format!("{}: {why}", self.device.info.name)))?;
         self.mapping.begin();
@@ -353,7 +358,8 @@ fn make(device: &Arc<Device>, program: &Program, shaders: &[Shader], cache: Opti
     }
 }
 
-/// The layout of `count` buffers, of which the last one is written, and of the buffer of faults behind them.
+/// The layout of `count` buffers, of which the last one is written, and of the buffer of faults
+/// behind them.
 fn layout(api: &wgpu::Device, (count, exact): (usize, bool)) -> (wgpu::BindGroupLayout, wgpu::PipelineLayout) {
     let entry = |at: usize| wgpu::BindGroupLayoutEntry {
         binding: at as u32,

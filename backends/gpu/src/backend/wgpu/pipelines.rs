@@ -1,4 +1,5 @@
-//! The pipelines of a program as the driver compiled them, kept in the cache on disk for the next start.
+//! The pipelines of a program as the driver compiled them, kept in the cache on disk for the next
+//! start.
 
 use super::device::Device;
 use limen_infer::Compiled;

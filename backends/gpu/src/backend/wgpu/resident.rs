@@ -1,5 +1,5 @@
-//! The API of wgpu for tensors that stay on the device. It has one queue, in whose order all work is done, so a call that is submitted
-//! later follows by itself.
+//! The API of wgpu for tensors that stay on the device. It has one queue, in whose order all work
+//! is done, so a call that is submitted later follows by itself.
 
 use super::adapter::{adapter, adapter_number};
 use super::device::{Device, one_line};
@@ -197,7 +197,8 @@ impl WgpuStream {
         })
     }
 
-    /// Has the call fail if the word at the beginning of a buffer is not zero: the number of a kernel, counted from 1.
+    /// Has the call fail if the word at the beginning of a buffer is not zero: the number of a
+    /// kernel, counted from 1.
     pub(super) fn report(&mut self, device: &Device, from: &Buffer, names: &Arc<[String]>) {
         let readback = Arc::new(Readback::new(device, from.size()));
         self.encoder(device).copy_buffer_to_buffer(from, 0, &readback.buffer, 0, from.size());

@@ -1,4 +1,5 @@
-//! Tests on the adapter of this machine, which may compute on the CPU; without one they are skipped.
+//! Tests on the adapter of this machine, which may compute on the CPU; without one they are
+//! skipped.
 
 use super::device::Device;
 use super::loaded::Loaded;
@@ -70,7 +71,8 @@ fn a_call_whose_integers_do_not_fit_fails_and_the_next_one_does_not() {
     }
 }
 
-/// The first call, which makes drivers generate code, is on zeros: a model that fails on them is prepared all the same.
+/// The first call, which makes drivers generate code, is on zeros: a model that fails on them is
+/// prepared all the same.
 #[test]
 fn a_first_call_whose_integers_do_not_fit_is_no_error() {
     let Some(device) = device() else { return };
@@ -103,7 +105,8 @@ fn the_models_of_graphs_give_the_numbers_of_tract() {
     check_all(small_graphs().into_iter().chain(large.map(|path| TestCase::file(&graphs(path), 1))));
 }
 
-/// With 16 bits between operators, the numbers of a model keep two or three digits, and its weights take half the memory.
+/// With 16 bits between operators, the numbers of a model keep two or three digits, and its weights
+/// take half the memory.
 #[test]
 fn half_precision_keeps_two_digits() {
     let Some(device) = device() else { return };
@@ -168,8 +171,8 @@ fn models_of_a_folder_give_the_numbers_of_tract() {
     }
 }
 
-/// The second start takes what the driver compiled in the first one; an entry that somebody else may have written, and one that is
-/// damaged, are not given to the driver.
+/// The second start takes what the driver compiled in the first one; an entry that somebody else
+/// may have written, and one that is damaged, are not given to the driver.
 #[test]
 fn pipelines_are_kept_for_the_next_start() {
     use std::os::unix::fs::PermissionsExt;

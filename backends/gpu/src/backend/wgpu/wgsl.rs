@@ -10,7 +10,8 @@ pub(super) struct Wgsl;
 const HELPERS: &[(&str, &str)] = &[
     // Literals of infinities and NaN are refused.
     ("special", "fn special(bits: u32) -> f32 { return bitcast<f32>(bits); }"),
-    // Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26; absolute error below 1.5e-7.
+    // Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26; absolute error below
+    // 1.5e-7.
     (
         "error_function",
         "fn error_function(x: f32) -> f32 {

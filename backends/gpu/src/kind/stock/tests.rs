@@ -1,5 +1,5 @@
-//! Stock kinds beside themselves on the devices of this machine, which may compute on the CPU: an adapter of wgpu, and an NVIDIA GPU or
-//! the driver stub. Without any they are skipped.
+//! Stock kinds beside themselves on the devices of this machine, which may compute on the CPU: an
+//! adapter of wgpu, and an NVIDIA GPU or the driver stub. Without any they are skipped.
 
 use limen::message::{DType, Header};
 use limen::plan::Role;
@@ -344,8 +344,9 @@ fn suppresses_on(device: &str) {
     }
 }
 
-/// `.ci/lanes/cuda/run` runs this with an error of the driver stub at one call after the other, in a process each: an error after which a device
-/// is of no use to a process, or one of a single call. Each message is right, or lost and counted.
+/// `.ci/lanes/cuda/run` runs this with an error of the driver stub at one call after the other, in
+/// a process each: an error after which a device is of no use to a process, or one of a single
+/// call. Each message is right, or lost and counted.
 #[cfg(feature = "cuda")]
 #[test]
 #[ignore = "needs an error of the driver stub, and a process of its own"]

@@ -2,11 +2,13 @@
 
 use crate::lowering::{Number, Scalar, Storage};
 
-/// The arguments of a kernel: its arrays `a0`, `a1`, …, of which it writes the last one, and behind them a counter for faults.
+/// The arguments of a kernel: its arrays `a0`, `a1`, …, of which it writes the last one, and behind
+/// them a counter for faults.
 #[derive(Debug)]
 pub(crate) struct KernelArguments {
     pub(crate) arrays: Vec<Storage>,
-    /// What the kernel writes to the counter if it fails, if it may. The greatest number of a call remains there.
+    /// What the kernel writes to the counter if it fails, if it may. The greatest number of a call
+    /// remains there.
     pub(crate) fault: Option<usize>,
 }
 
@@ -35,9 +37,10 @@ pub(crate) struct EntryPoint<'a> {
 
 /// A language in which shaders are written.
 ///
-/// Blocks, conditions, loops, comparisons, indices, and the arithmetic of fractions look alike in all of them. Functions go by the names
-/// that WGSL has or [`helpers`](Dialect::helpers) of WGSL give: `i32` and `f32` convert, `select` takes the second of its arguments
-/// where the third is true. Integers wrap around.
+/// Blocks, conditions, loops, comparisons, indices, and the arithmetic of fractions look alike in
+/// all of them. Functions go by the names that WGSL has or [`helpers`](Dialect::helpers) of WGSL
+/// give: `i32` and `f32` convert, `select` takes the second of its arguments where the third is
+/// true. Integers wrap around.
 pub(crate) trait Dialect {
     /// The name of a type.
     fn type_of(&self, scalar: Scalar) -> &'static str;
@@ -75,11 +78,13 @@ pub(crate) trait Dialect {
     /// Waits for the other threads of the workgroup.
     fn barrier(&self) -> &'static str;
 
-    /// Declares a name for a shared element, which is the same for all threads of the workgroup: they have waited for each other since it
-    /// was written, and wait for each other until all have read it.
+    /// Declares a name for a shared element, which is the same for all threads of the workgroup:
+    /// they have waited for each other since it was written, and wait for each other until all have
+    /// read it.
     fn uniform(&self, name: &str, element: &str) -> String;
 
-    /// Begins the function that stores the element of batch `b`, row `m` and column `n` of a tiled product, a fraction `folded`.
+    /// Begins the function that stores the element of batch `b`, row `m` and column `n` of a tiled
+    /// product, a fraction `folded`.
     fn finish(&self, arguments: &KernelArguments) -> String;
 
     /// Calls that function.
@@ -91,6 +96,7 @@ pub(crate) trait Dialect {
     /// What is in front of all functions.
     fn head(&self, arguments: &KernelArguments) -> String;
 
-    /// Functions that the language does not have, or not as a model needs them, by their names. Each may call those before it.
+    /// Functions that the language does not have, or not as a model needs them, by their names.
+    /// Each may call those before it.
     fn helpers(&self) -> &'static [(&'static str, &'static str)];
 }

@@ -8,7 +8,8 @@ use crate::lowering::{BOX, Number, Scalar, Suppression};
 /// Boxes in a word of bits.
 const WORD: usize = 32;
 
-/// Each thread looks after some words of boxes: a bit is set for those that are chosen, removed, or no candidates.
+/// Each thread looks after some words of boxes: a bit is set for those that are chosen, removed, or
+/// no candidates.
 pub(super) fn suppression(text: &mut Text<'_>, rule: &Suppression) -> WrittenForm {
     let Suppression { boxes, is_counted, most, iou, across_classes } = rule;
     let words = boxes.div_ceil(WORD).max(1);
@@ -36,7 +37,8 @@ pub(super) fn suppression(text: &mut Text<'_>, rule: &Suppression) -> WrittenFor
     text.variable("kept", "0");
     text.begin_loop("turn", "0", *most, 1);
 
-    // The best of each thread, then the best of all: the highest score, and of equal ones the first.
+    // The best of each thread, then the best of all: the highest score, and of equal ones the
+    // first.
     text.variable("best", "-1");
     text.variable("score", &none);
     begin_words(text, words);
@@ -92,7 +94,8 @@ pub(super) fn suppression(text: &mut Text<'_>, rule: &Suppression) -> WrittenFor
     WrittenForm { block, groups: [1, 1, 1], turns }
 }
 
-/// Begins the loop over the words of a thread that have a box left, in `bits`, and the loop over their boxes.
+/// Begins the loop over the words of a thread that have a box left, in `bits`, and the loop over
+/// their boxes.
 fn begin_words(text: &mut Text<'_>, words: usize) {
     text.begin_loop("w", "t", words, THREADS);
     text.variable("bits", "gone[w]");

@@ -7,7 +7,8 @@ use std::collections::HashMap;
 /// A variable or literal, and its type.
 pub(super) type Atom = (String, Scalar);
 
-/// The text of a kernel while it is written. The kernel's coordinates are the variables `c0`, `c1`, …
+/// The text of a kernel while it is written. The kernel's coordinates are the variables `c0`, `c1`,
+/// …
 pub(super) struct Text<'a> {
     pub(super) dialect: &'a dyn Dialect,
     program: &'a Program,
@@ -96,7 +97,8 @@ impl<'a> Text<'a> {
         (text + &self.text, self.arrays)
     }
 
-    /// Sets the coordinates of some dims, each with its length, from their number in row-major order.
+    /// Sets the coordinates of some dims, each with its length, from their number in row-major
+    /// order.
     pub(super) fn coordinates(&mut self, of: &str, dims: &[(usize, usize)]) {
         let mut stride = 1;
         for (at, (dim, length)) in dims.iter().enumerate().rev() {

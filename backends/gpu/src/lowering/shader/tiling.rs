@@ -1,5 +1,5 @@
-//! A sum of products of two factors, as that of matrices or of a convolution: a workgroup for a tile of elements, whose factors its
-//! threads share.
+//! A sum of products of two factors, as that of matrices or of a convolution: a workgroup for a
+//! tile of elements, whose factors its threads share.
 
 use super::dialect::{EntryPoint, ShaderPlace};
 use super::text::Text;

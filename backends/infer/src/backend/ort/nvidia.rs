@@ -1,7 +1,8 @@
 //! ONNX models on an NVIDIA GPU, through the execution providers of ONNX Runtime that use CUDA.
 //!
-//! The providers lie beside the library of ONNX Runtime's package for GPUs, which [`BackendOptions::onnxruntime`] names. A model runs on the
-//! GPU whole, unless the node allows that ONNX Runtime takes the CPU for some operators.
+//! The providers lie beside the library of ONNX Runtime's package for GPUs, which
+//! [`BackendOptions::onnxruntime`] names. A model runs on the GPU whole, unless the node allows
+//! that ONNX Runtime takes the CPU for some operators.
 
 use super::{Data, Home, Opened, OrtRunner, OrtRuntime, builder, data, environment, home, unsupported, version};
 use crate::base::{BackendOptions, caught, chosen, nvidia_gpus};

@@ -32,14 +32,16 @@ pub(super) struct Plugin {
     failed: BTreeMap<PathBuf, String>,
 }
 
-/// Takes the lock under which everything of the plugin happens: to register it, to list its devices, and to create, call and release its
-/// sessions, with the outputs of a call. All sessions of the plugin use one device of the driver, and those of several threads at once end
-/// the process. Sessions on the CPU do not need it.
+/// Takes the lock under which everything of the plugin happens: to register it, to list its
+/// devices, and to create, call and release its sessions, with the outputs of a call. All sessions
+/// of the plugin use one device of the driver, and those of several threads at once end the
+/// process. Sessions on the CPU do not need it.
 pub(super) fn alone() -> MutexGuard<'static, Plugin> {
     PLUGIN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the plugin that a trial has to register: that of the options, else the one that this process has registered; `None` if neither.
+/// Returns the plugin that a trial has to register: that of the options, else the one that this
+/// process has registered; `None` if neither.
 pub(crate) fn plugin_for(options: &BackendOptions) -> Option<PathBuf> {
     options.onnxruntime_plugin.clone().or_else(|| alone().registered.clone())
 }
@@ -66,7 +68,8 @@ impl PluginDevices {
     }
 }
 
-/// Loads ONNX Runtime and the plugin on first use, and returns the environment and the device that models run on.
+/// Loads ONNX Runtime and the plugin on first use, and returns the environment and the device that
+/// models run on.
 ///
 /// # Errors
 /// What is missing and how to get it.
@@ -159,7 +162,8 @@ fn refused(file: &Path, error: &str) -> String {
     format!("`{shown}` is not a plugin of ONNX Runtime ({error}); {GET}")
 }
 
-/// Returns why no session was created, and what to do; the error as it is if nothing is known of it.
+/// Returns why no session was created, and what to do; the error as it is if nothing is known of
+/// it.
 pub(super) fn why_no_session(error: &str) -> BackendError {
     // The text in front of it is about the source of ONNX Runtime.
     if let Some(at) = error.find("Failed to get a WebGPU adapter") {

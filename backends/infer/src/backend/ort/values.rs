@@ -9,7 +9,8 @@ use limen::message::{DType, Element};
 use std::borrow::Cow;
 use std::fmt::Debug;
 
-/// Returns an input as a value of ONNX Runtime, without a copy where its elements have the model's type.
+/// Returns an input as a value of ONNX Runtime, without a copy where its elements have the model's
+/// type.
 pub(super) fn value<'a>(input: &BatchRef<'a>, elem: Elem) -> Result<SessionInputValue<'a>, BackendError> {
     match elem {
         Elem::F32 => plain::<f32>(input),

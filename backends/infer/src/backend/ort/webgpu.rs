@@ -1,15 +1,18 @@
 //! ONNX models on a GPU, through ONNX Runtime's execution provider WebGPU.
 //!
-//! The provider is a library of its own, the plugin, which [`BackendOptions::onnxruntime_plugin`] names; it needs ONNX Runtime 1.24.4 or
-//! later. A model runs on it whole, unless the node allows that ONNX Runtime takes the CPU for some operators.
+//! The provider is a library of its own, the plugin, which [`BackendOptions::onnxruntime_plugin`]
+//! names; it needs ONNX Runtime 1.24.4 or later. A model runs on it whole, unless the node allows
+//! that ONNX Runtime takes the CPU for some operators.
 //!
 //! # Threads
-//! Calls of all models on webgpu are made one after the other, whichever worker makes them: the plugin does not bear several threads.
+//! Calls of all models on webgpu are made one after the other, whichever worker makes them: the
+//! plugin does not bear several threads.
 //!
 //! # Layout
-//! Of its own accord the plugin 0.4.0 computes with channels last (NHWC), and then gives wrong numbers for convolutions of one group whose
-//! input channels are a multiple of 3 and not of 4, and more than 3, and whose output channels are a multiple of 4. With channels first
-//! (NCHW) it does not, so that is the default here.
+//! Of its own accord the plugin 0.4.0 computes with channels last (NHWC), and then gives wrong
+//! numbers for convolutions of one group whose input channels are a multiple of 3 and not of 4, and
+//! more than 3, and whose output channels are a multiple of 4. With channels first (NCHW) it does
+//! not, so that is the default here.
 
 use super::plugin::{self, PROVIDER, PluginDevices};
 use super::{Data, Home, Opened, OrtRunner, OrtRuntime, builder, data, home, unsupported, version};
@@ -65,7 +68,8 @@ impl Runtime for OrtWebgpuRuntime {
         false
     }
 
-    /// The library's text about itself, and the file of the plugin with its size and time, which says nothing of its version.
+    /// The library's text about itself, and the file of the plugin with its size and time, which
+    /// says nothing of its version.
     fn build(options: &BackendOptions) -> String {
         let Ok((_, found)) = plugin::ready(options) else { return String::new() };
         let about = found.file.metadata().ok();
@@ -87,7 +91,8 @@ impl Runtime for OrtWebgpuRuntime {
         let (environment, found) = plugin::ready(options)?;
         let mut compiled = Compiled::default();
         if options.cache.is_some() {
-            // ONNX Runtime would write operators of the provider's own, for one layout and one version of the plugin.
+            // ONNX Runtime would write operators of the provider's own, for one layout and one
+            // version of the plugin.
             compiled.warnings.push("the compiled model is not cached: it would fit this plugin only".into());
         }
         let compiled = Mutex::new(compiled);
@@ -130,7 +135,8 @@ impl OrtWebgpuRuntime {
     }
 }
 
-/// The options of a node, as ONNX Runtime takes them: it drops those without the provider's name in front.
+/// The options of a node, as ONNX Runtime takes them: it drops those without the provider's name in
+/// front.
 fn options(provider: &Provider) -> Vec<(String, String)> {
     let (name, usual) = LAYOUT;
     let is_chosen = provider.options.contains_key(name);

@@ -55,7 +55,8 @@ fn a_declared_batch_that_the_model_does_not_compute_is_detected<R: Runtime>() {
             let error = prepared.session(2).unwrap_err().to_string();
             assert!(error.contains("the model accepts 1, a trial run"), "{error}");
         }
-        // A runtime with symbolic shapes may infer that only one item is possible, and refuse the model.
+        // A runtime with symbolic shapes may infer that only one item is possible, and refuse the
+        // model.
         Err(error) => assert!(matches!(error, BackendError::Unsupported(_)), "{error}"),
     }
     // The batch of the output comes last.
@@ -151,7 +152,8 @@ fn items_that_change_each_other_are_found<R: Runtime>() {
         ),
         (steps, lstm(), &["a = LSTM x w r hidden_size==2", "y = Squeeze a one"], Err(DIFFERS)),
         (class, zero(), &["y = ArgMax x axis==1 keepdims==0"], same),
-        // Only large numbers change those beside them: of either sign, also only other large ones or only the item after.
+        // Only large numbers change those beside them: of either sign, also only other large ones
+        // or only the item after.
         (items, zero(), &["a = Sub x ten", "b = Relu a", "c = ReduceMax b zero", "y = Add x c"], Err(DIFFERS)),
         (items, zero(), &["a = Sub x many", "b = Relu a", "c = ReduceMax b zero", "y = Add x c"], Err(DIFFERS)),
         (

@@ -37,8 +37,8 @@ fn an_integer_beyond_32_bits_is_right_or_fails_the_call<R: Runtime>() {
     }
 }
 
-/// Expected are the results that ONNX defines. A runtime gives them, or refuses the model, or lists the operator as a deviation; what
-/// it lists is really otherwise.
+/// Expected are the results that ONNX defines. A runtime gives them, or refuses the model, or lists
+/// the operator as a deviation; what it lists is really otherwise.
 fn a_runtime_deviates_from_onnx_only_where_it_says<R: Runtime>() {
     let vector = floats("v", &[2], &[1.0, 10.0]);
     let one = |name: &str| floats(name, &[1, 1, 1], &[1.0]);
@@ -52,7 +52,8 @@ fn a_runtime_deviates_from_onnx_only_where_it_says<R: Runtime>() {
     let cubic: Vec<f32> = cubic_upsampled();
     let corners = |scale: f32| [floats("e", &[0], &[]), floats("s", &[4], &[1.0, 1.0, scale, scale])];
     let (fraction, whole) = (corners(0.6), corners(2.0));
-    // From ONNX's cases `test_resize_upsample_scales_linear_align_corners` and `test_maxunpool_export_with_output_shape`.
+    // From ONNX's cases `test_resize_upsample_scales_linear_align_corners` and
+    // `test_maxunpool_export_with_output_shape`.
     let thirds: Vec<f32> =
         [3, 4, 5, 6, 5, 6, 7, 8, 7, 8, 9, 10, 9, 10, 11, 12].iter().map(|n| *n as f32 / 3.0).collect();
     let indices = onnx::TensorProto { dims: vec![1, 1, 2, 2], ..ints("i", &[5, 7, 13, 15]) };
@@ -79,7 +80,8 @@ fn a_runtime_deviates_from_onnx_only_where_it_says<R: Runtime>() {
     let lower = [1.0, 12.0, 23.0, 34.0];
     let seven = [floats("s", &[], &[0.7]), floats("one", &[], &[1.0])];
     let rows: &[Row<'_>] = &[
-        // Halves of the scale, the first two to even. The product with its reciprocal would round these up.
+        // Halves of the scale, the first two to even. The product with its reciprocal would round
+        // these up.
         (
             18,
             &["a = QuantizeLinear x s", "y = DequantizeLinear a one"],
@@ -355,7 +357,8 @@ fn a_runtime_deviates_from_onnx_only_where_it_says<R: Runtime>() {
     assert!(ran > rows.len() / 2, "{ran} of {} models ran", rows.len());
 }
 
-/// The numbers 1 to 4, interpolated cubically to twice as many: ONNX's weights for half pixels, with -0.75, edges repeated.
+/// The numbers 1 to 4, interpolated cubically to twice as many: ONNX's weights for half pixels,
+/// with -0.75, edges repeated.
 fn cubic_upsampled() -> Vec<f32> {
     let weight = |distance: f32| {
         let (a, d) = (-0.75, distance.abs());

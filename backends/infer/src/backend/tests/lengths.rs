@@ -27,7 +27,8 @@ fn prepare_model<R: Runtime>(
     Onnx::<R>::prepare(model)
 }
 
-/// Runs a session on one item and returns the shape and the numbers of its first output, with room for 16 of them.
+/// Runs a session on one item and returns the shape and the numbers of its first output, with room
+/// for 16 of them.
 fn one<R: Runtime, T: limen::message::Element>(
     session: &mut OnnxSession<R>,
     x: &[f32],
@@ -65,7 +66,8 @@ fn messages_may_differ_in_length<R: Runtime>() {
     let error = one::<R, f32>(&mut session, &[0.0; 5], &[8]).unwrap_err().to_string();
     assert!(error.contains("input `x` is f32[5]") && error.contains("was planned"), "{error}");
     if let Some(compiled) = prepared.compiled().filter(|_| R::COMPILES) {
-        // Four items and two for the trial; then 2, 1, 4, 2, 3, 1 and back, of which the last two shapes are kept: 2 is there at first.
+        // Four items and two for the trial; then 2, 1, 4, 2, 3, 1 and back, of which the last two
+        // shapes are kept: 2 is there at first.
         assert_eq!((compiled.hits > 0, compiled.evicted > 0), (true, true), "{compiled:?}");
     }
 }
@@ -254,7 +256,8 @@ fn a_state_that_grows_is_refused<R: Runtime>() {
     assert!(error.contains("the state `present` is f32[1, 2] for one item, whose dim 1 is not its batch"), "{error}");
 }
 
-/// Through the engine: the first output has twice the elements, the second goes nowhere, the third has as many as are not 0.
+/// Through the engine: the first output has twice the elements, the second goes nowhere, the third
+/// has as many as are not 0.
 fn a_graph_carries_messages_of_every_length<R: Runtime>() {
     let name = R::NAME;
     for (more, figures) in [
@@ -267,7 +270,8 @@ fn a_graph_carries_messages_of_every_length<R: Runtime>() {
     }
 }
 
-/// Sends messages through a model with `more` in its config, and expects these figures of its shadow.
+/// Sends messages through a model with `more` in its config, and expects these figures of its
+/// shadow.
 fn carry<R: Runtime>(more: &str, figures: Option<[f64; 3]>) {
     let side = |name, dims| (name, D::FLOAT, dims);
     let bytes = model(
@@ -325,7 +329,8 @@ fn carry<R: Runtime>(more: &str, figures: Option<[f64; 3]>) {
     }
 }
 
-/// A loop that ends when a number is large enough: calls with one, two and three items show whether its output has a row for each.
+/// A loop that ends when a number is large enough: calls with one, two and three items show whether
+/// its output has a row for each.
 #[cfg(feature = "rten")]
 #[test]
 fn the_output_of_a_loop_is_a_batch_if_trials_show_it() {

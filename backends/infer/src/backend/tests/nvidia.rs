@@ -1,4 +1,5 @@
-//! ONNX Runtime on an NVIDIA GPU, with the library that the other tests use, which is one for the CPU.
+//! ONNX Runtime on an NVIDIA GPU, with the library that the other tests use, which is one for the
+//! CPU.
 
 use crate::backend::{OrtCuda, OrtNvidiaRuntime, OrtTensorrt};
 use crate::base::BackendOptions;

@@ -56,7 +56,8 @@ fn wide_integers_travel_as_i32_and_names_become_ports<R: Runtime>() {
     assert!(error.to_string().contains("would both be port `x`"), "{error}");
 }
 
-/// A constant is not a port. One without a batch dim is shared by all items, one with a batch dim is repeated.
+/// A constant is not a port. One without a batch dim is shared by all items, one with a batch dim
+/// is repeated.
 fn constants_are_part_of_every_call<R: Runtime>() {
     let ios = [("x", D::FLOAT, &["n", "2"][..]), ("factor", D::INT64, &[][..]), ("offset", D::FLOAT, &["n", "2"][..])];
     let nodes = ["a = Cast factor to==1", "b = Mul x a", "y = Add b offset"];

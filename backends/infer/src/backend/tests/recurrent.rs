@@ -14,7 +14,8 @@ const STREAMS: [[f32; 3]; 2] = [[1.0, 2.0, 3.0], [-1.0, 0.0, 1.0]];
 /// What an LSTM makes of them, as below.
 const LSTM: [[f32; 3]; 2] = [[0.17427, 0.511985, 0.788972], [-0.0652085, -0.0523366, 0.120956]];
 
-/// A model with one hidden unit, all weights of which are 0.5 and 0.7: `y = LSTM x w r clip=~0.3`. `lengths` says 2 of 3 steps.
+/// A model with one hidden unit, all weights of which are 0.5 and 0.7: `y = LSTM x w r clip=~0.3`.
+/// `lengths` says 2 of 3 steps.
 fn steps(op: &str, node: &str) -> Vec<u8> {
     let gates = match op {
         "RNN" => 1,
@@ -32,7 +33,8 @@ fn steps(op: &str, node: &str) -> Vec<u8> {
     model(&[x], &[y], &[of("w", 0.5), of("r", 0.7), lengths], &[&format!("y = {op} x w r hidden_size==1 {node}")])
 }
 
-/// The outputs for both streams, several times in one session; none if the runtime refuses the model.
+/// The outputs for both streams, several times in one session; none if the runtime refuses the
+/// model.
 fn outputs<R: Runtime>(model: Vec<u8>) -> Option<Vec<Vec<f32>>> {
     let prepared = match prepare_bytes::<R>(model, &[]) {
         Ok(prepared) => prepared,
@@ -71,8 +73,8 @@ fn the_batch_of_a_recurrent_operator_may_have_no_length_yet<R: Runtime>() {
     }
 }
 
-/// Expected are the numbers of ONNX Runtime 1.32 in Python. A runtime gives them, or refuses the model, or lists the operator as a
-/// deviation; what it lists is really otherwise.
+/// Expected are the numbers of ONNX Runtime 1.32 in Python. A runtime gives them, or refuses the
+/// model, or lists the operator as a deviation; what it lists is really otherwise.
 fn recurrent_operators_deviate_only_where_a_runtime_says<R: Runtime>() {
     const GRU: [[f32; 3]; 2] = [[0.174468, 0.327533, 0.419028], [-0.287649, -0.179089, 0.0575494]];
     let short = |[first, second]: [[f32; 3]; 2]| [[first[0], first[1], 0.0], [second[0], second[1], 0.0]];

@@ -4,7 +4,8 @@ use super::*;
 use crate::backend::OrtRuntime;
 use crate::onnx::test_subgraphs::with_if;
 
-/// Makes the same calls in one session of a runtime and in one of ONNX Runtime, each on some items. The model's input is `x`.
+/// Makes the same calls in one session of a runtime and in one of ONNX Runtime, each on some items.
+/// The model's input is `x`.
 fn as_ort<R: Runtime>(model: &OnnxModel, calls: &[(usize, &[f32])], what: &str) {
     let ours = Onnx::<R>::prepare(model.clone()).unwrap_or_else(|error| panic!("{what}: {error}"));
     let theirs = Onnx::<OrtRuntime>::prepare(model.clone()).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -199,7 +200,8 @@ mod channels {
         }
     }
 
-    /// ONNX Runtime has no even windows, nor fewer than four dims. Computed with NumPy from the sum in ONNX's definition.
+    /// ONNX Runtime has no even windows, nor fewer than four dims. Computed with NumPy from the sum
+    /// in ONNX's definition.
     #[test]
     fn the_larger_half_of_an_even_window_is_behind() {
         let x = [-1.0f32, 2.0, -3.0, -4.0, 5.0, -6.0];

@@ -6,7 +6,8 @@ on_every_runtime! {
     each_stream_has_its_own_state
 }
 
-/// A running sum for each stream: `y = x + state`, and `y` is the next state, with the batch in the middle.
+/// A running sum for each stream: `y = x + state`, and `y` is the next state, with the batch in the
+/// middle.
 fn each_stream_has_its_own_state<R: Runtime>() {
     let bytes = model(
         &[("x", D::FLOAT, &["n", "2", "1"]), ("state", D::FLOAT, &["2", "n", "1"])],

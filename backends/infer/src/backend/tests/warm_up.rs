@@ -21,8 +21,8 @@ enum Failure {
     Panic,
 }
 
-/// rten, which notes its calls and makes some before the run; with `ONE_SIZE`, as if calls of another size were slow. All tests of runtimes
-/// use it, too.
+/// rten, which notes its calls and makes some before the run; with `ONE_SIZE`, as if calls of
+/// another size were slow. All tests of runtimes use it, too.
 pub(super) struct Warmed<const ONE_SIZE: bool = false>(RtenRuntime);
 
 impl<const ONE_SIZE: bool> Runtime for Warmed<ONE_SIZE> {

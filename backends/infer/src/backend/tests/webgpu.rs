@@ -1,4 +1,5 @@
-//! ONNX Runtime on webgpu. These tests need the plugin and a driver, and do nothing without `LIMEN_ONNXRUNTIME_PLUGIN`.
+//! ONNX Runtime on webgpu. These tests need the plugin and a driver, and do nothing without
+//! `LIMEN_ONNXRUNTIME_PLUGIN`.
 
 use super::*;
 use crate::backend::{OrtRuntime, OrtWebgpuRuntime};
@@ -53,7 +54,8 @@ fn digits_have_the_labels_of_the_cpu() {
     assert_eq!(cpu.metadata().device, "cpu");
 }
 
-/// With channels last the plugin 0.4.0 computes this convolution wrong. If it no longer does, the default here may change.
+/// With channels last the plugin 0.4.0 computes this convolution wrong. If it no longer does, the
+/// default here may change.
 #[test]
 fn six_channels_are_right_with_channels_first() {
     let Some(options) = with_plugin() else { return };

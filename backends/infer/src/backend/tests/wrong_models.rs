@@ -22,7 +22,8 @@ fn a_truncated_model_is_an_error<R: Runtime>() {
     }
 }
 
-/// Without the checks of this crate, rten loops forever on some of these and aborts the process on others.
+/// Without the checks of this crate, rten loops forever on some of these and aborts the process on
+/// others.
 fn a_damaged_model_never_panics<R: Runtime>() {
     let bytes = std::fs::read(graphs("digits/digits.onnx")).unwrap();
     // A generator with a fixed seed, so that a failure can be reproduced.

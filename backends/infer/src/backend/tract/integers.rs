@@ -1,7 +1,8 @@
 //! Integers that tract computes otherwise in three places.
 //!
-//! It takes the result of a `Cast` to `int64` for a length, and makes lengths of 32 bits: only bools, narrower integers and lengths fit.
-//! It sums all integers as `i32`. And `QuantizeLinear` multiplies by the reciprocals of its scales.
+//! It takes the result of a `Cast` to `int64` for a length, and makes lengths of 32 bits: only
+//! bools, narrower integers and lengths fit. It sums all integers as `i32`. And `QuantizeLinear`
+//! multiplies by the reciprocals of its scales.
 
 use super::operators::{OperatorResult, TRACT};
 use super::quantize::{QuantizeOperator, Quotient};
@@ -38,7 +39,8 @@ pub(super) fn cast(ctx: &ParsingContext<'_>, node: &NodeProto) -> OperatorResult
 #[derive(Clone, Debug)]
 struct CastToInt64;
 
-/// Returns tract's type of what such a cast makes of elements of a type: that of lengths where they fit, as tract does.
+/// Returns tract's type of what such a cast makes of elements of a type: that of lengths where they
+/// fit, as tract does.
 fn cast_from(from: DatumType) -> DatumType {
     use DatumType::*;
     match from {

@@ -1,11 +1,14 @@
-//! Operators that tract reads otherwise here: `If`, `Squeeze` without axes, and those of `integers`.
+//! Operators that tract reads otherwise here: `If`, `Squeeze` without axes, and those of
+//! `integers`.
 //!
-//! tract's own `If` analyses both branches and wants their outputs to be alike, also where the condition is known. Exporters write
-//! branches of which only one fits the shapes: `if x.shape[1] == 1: x = x.squeeze(1)`. And its `Squeeze` takes no lengths that are
-//! known only when the model is called, or needs the axes.
+//! tract's own `If` analyses both branches and wants their outputs to be alike, also where the
+//! condition is known. Exporters write branches of which only one fits the shapes:
+//! `if x.shape[1] == 1: x = x.squeeze(1)`. And its `Squeeze` takes no lengths that are known only
+//! when the model is called, or needs the axes.
 //!
-//! To tract a symbolic length is different from every number, also from those that it may get later. So a model that compares lengths
-//! is analysed only once they are known ([`compares_lengths`]).
+//! To tract a symbolic length is different from every number, also from those that it may get
+//! later. So a model that compares lengths is analysed only once they are known
+//! ([`compares_lengths`]).
 
 use super::integers;
 use crate::onnx::Op;
@@ -23,7 +26,8 @@ use tract_onnx::tract_hir::infer::{
 use tract_onnx::tract_hir::ops::array::Squeeze;
 use tract_onnx::tract_hir::ops::expandable::{Expansion, expand};
 
-/// What tract makes of a node: its operator, and the tensors around the node that its subgraphs take.
+/// What tract makes of a node: its operator, and the tensors around the node that its subgraphs
+/// take.
 pub(super) type OperatorResult = TractResult<(Box<dyn InferenceOp>, Vec<String>)>;
 
 /// The operators of tract.

@@ -6,8 +6,9 @@ use tract_onnx::tract_core::ops::binary::BinMiniOp;
 use tract_onnx::tract_core::ops::element_wise::ElementWiseMiniOp;
 use tract_onnx::tract_core::ops::math::Div;
 
-/// Elements divided by a scale, rounded to even, plus a zero point, as the nearest number of 8 bits. tract multiplies by a rounded
-/// reciprocal, which takes some halves to the other of two integers, and wraps far numbers.
+/// Elements divided by a scale, rounded to even, plus a zero point, as the nearest number of 8
+/// bits. tract multiplies by a rounded reciprocal, which takes some halves to the other of two
+/// integers, and wraps far numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QuantizeOperator {
     /// What each element is divided by.
@@ -47,7 +48,8 @@ impl ElementWiseMiniOp for QuantizeOperator {
     }
 }
 
-/// tract's quotient, which stays one: tract makes a product with reciprocals of one whose divisor is constant.
+/// tract's quotient, which stays one: tract makes a product with reciprocals of one whose divisor
+/// is constant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Quotient;
 

@@ -210,7 +210,8 @@ fn auto_takes_the_first_backend_that_fits() {
     );
 }
 
-/// A cache folder holds only the results of graphs that are planned with it, and other graphs do not read them.
+/// A cache folder holds only the results of graphs that are planned with it, and other graphs do
+/// not read them.
 #[cfg(feature = "rten")]
 #[test]
 fn options_hold_only_for_graphs_that_are_planned_with_them() {
@@ -239,7 +240,8 @@ fn options_hold_only_for_graphs_that_are_planned_with_them() {
     assert_eq!((compiled, kept("two", "limen")), (usize::from(is_ort_there), usize::from(is_ort_there)));
 }
 
-/// What the node has to say for itself is reported as with a named backend, and not as a lack of every backend.
+/// What the node has to say for itself is reported as with a named backend, and not as a lack of
+/// every backend.
 #[cfg(feature = "rten")]
 #[test]
 fn auto_names_what_the_node_has_to_change() {
@@ -285,7 +287,8 @@ fn auto_names_what_the_node_has_to_change() {
     }
 }
 
-/// It is the node that has to change: the message has the place of its key, and does not ask for another backend.
+/// It is the node that has to change: the message has the place of its key, and does not ask for
+/// another backend.
 #[cfg(feature = "rten")]
 #[test]
 fn what_is_wrong_on_every_backend_is_said_once() {
@@ -408,7 +411,8 @@ fn the_plan_says_where_a_bound_comes_from() {
     }
 }
 
-/// Only ONNX Runtime has the operator Det: the plan uses it, and says why the other backends cannot.
+/// Only ONNX Runtime has the operator Det: the plan uses it, and says why the other backends
+/// cannot.
 #[cfg(all(feature = "rten", feature = "tract", feature = "ort"))]
 #[test]
 fn the_plan_says_why_other_backends_cannot_run_the_model() {
@@ -519,7 +523,8 @@ fn a_first_dim_may_be_part_of_a_message() {
     }
 }
 
-/// Attention over the items of a call. A recorded case permits batches only if it is reproduced one item at a time and in batches.
+/// Attention over the items of a call. A recorded case permits batches only if it is reproduced one
+/// item at a time and in batches.
 #[cfg(feature = "rten")]
 #[test]
 fn a_first_dim_that_is_no_batch_is_refused_with_batches() {
@@ -609,7 +614,8 @@ fn a_quantized_model_that_may_be_slower_is_named() {
     assert!(!planned.contains("slower") && planned.contains("2 threads in a call, which are not pinned"), "{planned}");
 }
 
-/// rten gives 1 as the sign of 0: it is not chosen, unless a case or another backend shows that the numbers are right.
+/// rten gives 1 as the sign of 0: it is not chosen, unless a case or another backend shows that the
+/// numbers are right.
 #[cfg(feature = "rten")]
 #[test]
 fn a_model_that_a_backend_computes_otherwise_needs_a_case() {

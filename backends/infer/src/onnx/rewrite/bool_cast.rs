@@ -1,4 +1,5 @@
-//! A cast to `bool`, for runtimes that keep bools as integers and cut off fractions: `Not(Equal(x, 0))`.
+//! A cast to `bool`, for runtimes that keep bools as integers and cut off fractions:
+//! `Not(Equal(x, 0))`.
 
 use super::edit::{constant, int, made, number, replace_nodes};
 use super::elems::{BOOL, FLOAT, elems_everywhere};
@@ -8,8 +9,8 @@ use prost::Message;
 /// How many operators longer each node makes the longest chain.
 pub(crate) const LONGER: usize = 2;
 
-/// Returns the file of a model with a comparison for each `Cast` to `bool`, and for each `CastLike` a tensor that is known to be `bool`;
-/// `None` if there is none.
+/// Returns the file of a model with a comparison for each `Cast` to `bool`, and for each `CastLike`
+/// a tensor that is known to be `bool`; `None` if there is none.
 pub(crate) fn without_bool_casts(file: &[u8]) -> Option<Vec<u8>> {
     let graph = wire::Model::decode(file).ok()?.graph?;
     let elems = elems_everywhere(&graph);
@@ -22,7 +23,8 @@ pub(crate) fn without_bool_casts(file: &[u8]) -> Option<Vec<u8>> {
         let (x, y) = (node.inputs.first()?, node.outputs.first()?);
         (matches!(&*node.domain, "" | "ai.onnx") && is_bool(node)).then(|| {
             let named = |what: &str| format!("{y}/bool/{what}");
-            // As floats all types compare with one zero. None becomes 0 but a 0, and a NaN differs from it.
+            // As floats all types compare with one zero. None becomes 0 but a 0, and a NaN differs
+            // from it.
             vec![
                 constant(&named("zero"), number(0.0)),
                 made("Cast", &[x], &named("float"), vec![int("to", i64::from(FLOAT))]),

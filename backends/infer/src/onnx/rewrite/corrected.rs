@@ -1,6 +1,8 @@
-//! Operators that some runtimes compute otherwise at an edge, as others: `Softplus`, whose exponential overflows, as its input where that is
-//! large; `LogSoftmax` as a difference; `ReduceL2` of nothing as the `Abs` that it is; `NonMaxSuppression` of at most 0 boxes, which
-//! tract takes for any number, with at most -1; and `QuantizeLinear`, which rten multiplies by a rounded reciprocal, with a division before it.
+//! Operators that some runtimes compute otherwise at an edge, as others: `Softplus`, whose
+//! exponential overflows, as its input where that is large; `LogSoftmax` as a difference;
+//! `ReduceL2` of nothing as the `Abs` that it is; `NonMaxSuppression` of at most 0 boxes, which
+//! tract takes for any number, with at most -1; and `QuantizeLinear`, which rten multiplies by a
+//! rounded reciprocal, with a division before it.
 
 use super::edit::{constant, float, int, ints, list, made, number, replace_nodes};
 use super::known_dims::KnownDims;
@@ -10,7 +12,8 @@ use prost::Message;
 /// How many operators longer each node makes the longest chain.
 pub(crate) const LONGER: usize = 5;
 
-/// From here on `Softplus` of a number differs from it by less than half a unit in the last place of 32 bits.
+/// From here on `Softplus` of a number differs from it by less than half a unit in the last place
+/// of 32 bits.
 const LINEAR: f32 = 20.0;
 
 /// The `data_type` of bytes.
@@ -19,7 +22,8 @@ const UINT8: i32 = 2;
 /// With any zero point this is more than 8 bits hold.
 const BEYOND_8_BITS: f32 = 1024.0;
 
-/// Returns the file of a model with other operators for each node with one of these operators; `None` if there is none.
+/// Returns the file of a model with other operators for each node with one of these operators;
+/// `None` if there is none.
 pub(crate) fn with_corrections(file: &[u8], ops: &[&str]) -> Option<Vec<u8>> {
     let model = wire::Model::decode(file).ok()?;
     let is_standard = |domain: &str| matches!(domain, "" | "ai.onnx");
@@ -68,7 +72,8 @@ fn softplus(x: &str, y: &str) -> Vec<wire::Node> {
     ]
 }
 
-/// Returns the quotient by the scales, limited to numbers that 32 bits hold, and its `QuantizeLinear` by 1.
+/// Returns the quotient by the scales, limited to numbers that 32 bits hold, and its
+/// `QuantizeLinear` by 1.
 fn quantize(node: &wire::Node, x: &str, scale: &str, y: &str, is_one: bool) -> Vec<wire::Node> {
     let named = |what: &str| format!("{y}/quantize/{what}");
     let [shape, unit, each, scales, units, limited, ones] =
@@ -76,7 +81,8 @@ fn quantize(node: &wire::Node, x: &str, scale: &str, y: &str, is_one: bool) -> V
     let axis = node.attributes.iter().filter(|a| a.name == "axis").cloned().collect();
     let mut node = node.clone();
     (node.inputs[0], node.inputs[1]) = (limited.clone(), ones.clone());
-    // By a single number rten multiplies by the reciprocal, too, so each element gets its own scale.
+    // By a single number rten multiplies by the reciprocal, too, so each element gets its own
+    // scale.
     let mut nodes = vec![plain("Shape", &[x], &shape)];
     match is_one {
         true => nodes.extend([constant(&ones, number(1.0)), plain("Expand", &[scale, &shape], &scales)]),
@@ -122,7 +128,8 @@ fn non_max_suppression(node: &wire::Node, y: &str) -> Vec<wire::Node> {
 fn log_softmax(x: &str, y: &str, axis: Option<i64>, opset: i64) -> Vec<wire::Node> {
     let named = |what: &str| format!("{y}/log_softmax/{what}");
     let [axes, most, difference, exp, sum, log] = ["axes", "most", "difference", "exp", "sum", "log"].map(named);
-    // Operator set 13 covers one dim, earlier ones all from `axis` on; the axes of these operators became inputs in 13 and 18.
+    // Operator set 13 covers one dim, earlier ones all from `axis` on; the axes of these operators
+    // became inputs in 13 and 18.
     let from = axis.unwrap_or(1);
     let (flat, axis) = if opset < 13 { (named("flat"), 1) } else { (x.to_string(), axis.unwrap_or(-1)) };
     let reduce = |op: &str, from: &str, to: &str, takes_input: bool| match takes_input {

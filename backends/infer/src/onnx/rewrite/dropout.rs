@@ -1,4 +1,5 @@
-//! `Dropout` in a model that is not trained, where it does nothing: an `Identity`, for runtimes that lack it.
+//! `Dropout` in a model that is not trained, where it does nothing: an `Identity`, for runtimes
+//! that lack it.
 
 use super::edit::{made, replace_nodes};
 use super::node::graphs_of;
@@ -6,7 +7,8 @@ use super::wire;
 use prost::Message;
 use std::collections::{HashMap, HashSet};
 
-/// Returns the file of a model with `Identity` for each `Dropout` of its graph that drops nothing; `None` if there is none.
+/// Returns the file of a model with `Identity` for each `Dropout` of its graph that drops nothing;
+/// `None` if there is none.
 pub(crate) fn without_dropout(file: &[u8]) -> Option<Vec<u8>> {
     let graph = wire::Model::decode(file).ok()?.graph?;
     let (mut read, mut weights) = (HashSet::new(), HashMap::new());

@@ -1,5 +1,5 @@
-//! Other fields in the file of a model, for example other nodes for runtimes that lack an operator. The rest of the file stays as it
-//! is.
+//! Other fields in the file of a model, for example other nodes for runtimes that lack an operator.
+//! The rest of the file stays as it is.
 
 use super::node::graphs_of;
 use super::wire;
@@ -13,8 +13,8 @@ pub(super) const ATTRIBUTE: u32 = 5;
 const ATTRIBUTE_GRAPH: u32 = 6;
 const ATTRIBUTE_GRAPHS: u32 = 11;
 
-/// Returns a file with other nodes for some of those of its graph and its subgraphs, which `graph` has parsed; `None` if none is
-/// replaced.
+/// Returns a file with other nodes for some of those of its graph and its subgraphs, which `graph`
+/// has parsed; `None` if none is replaced.
 pub(super) fn replace_nodes(
     file: &[u8],
     graph: &wire::Graph,
@@ -103,7 +103,8 @@ pub(super) fn list(longs: &[i64]) -> wire::Tensor {
     wire::Tensor { dims: vec![longs.len() as i64], elem: 7, longs: longs.to_vec(), ..wire::Tensor::default() }
 }
 
-/// Returns a message with other fields for some of those with a number; `None` if none is replaced, or the message is malformed.
+/// Returns a message with other fields for some of those with a number; `None` if none is replaced,
+/// or the message is malformed.
 pub(super) fn replace(
     message: &[u8],
     number: u32,

@@ -1,4 +1,5 @@
-//! Offset and length of weights in other files, written out for runtimes that expect them: ONNX lets both be left out.
+//! Offset and length of weights in other files, written out for runtimes that expect them: ONNX
+//! lets both be left out.
 
 use super::edit::{GRAPH, replace};
 use super::outline::Outline;
@@ -11,7 +12,8 @@ use std::collections::HashMap;
 const INITIALIZER: u32 = 5;
 const EXTERNAL: u32 = 13;
 
-/// Returns the file of a model in which each weight in another file has its offset and its length; `None` if none lacks one.
+/// Returns the file of a model in which each weight in another file has its offset and its length;
+/// `None` if none lacks one.
 pub(crate) fn with_external_places(file: &[u8], outline: &Outline) -> Option<Vec<u8>> {
     let places = outline.weights.iter().filter_map(|weight| Some((&*weight.name, weight.external.as_ref()?)));
     let places: HashMap<&str, _> = places.collect();

@@ -1,7 +1,9 @@
-//! A cast of a float to `int64`, for runtimes that compute `int64` in 32 bits and check for overflow: the result plus 1, minus 2, plus 1.
+//! A cast of a float to `int64`, for runtimes that compute `int64` in 32 bits and check for
+//! overflow: the result plus 1, minus 2, plus 1.
 //!
-//! Such a runtime gives the nearest number of 32 bits for one that does not fit. At either end of the range one of the additions overflows,
-//! so the call fails. The two numbers at the ends fail it too.
+//! Such a runtime gives the nearest number of 32 bits for one that does not fit. At either end of
+//! the range one of the additions overflows, so the call fails. The two numbers at the ends fail it
+//! too.
 
 use super::edit::{constant, list, made, replace_nodes};
 use super::elems::{BOOL, INT64, elems_everywhere};

@@ -26,7 +26,8 @@ impl<'a> KnownDims<'a> {
         }
     }
 
-    /// Returns the dims of a tensor, with those that are open; `None` if even their number is not known.
+    /// Returns the dims of a tensor, with those that are open; `None` if even their number is not
+    /// known.
     pub(super) fn get(&self, name: &str) -> Option<Vec<Option<i64>>> {
         let fixed = |tensor: &wire::Tensor| tensor.dims.iter().copied().map(Some).collect();
         let mut name = name;

@@ -5,14 +5,16 @@ use super::node::graphs_of;
 use super::wire;
 use prost::Message;
 
-/// The most nodes that are replaced, and the widest window: models that have it have a few of width 5.
+/// The most nodes that are replaced, and the widest window: models that have it have a few of
+/// width 5.
 const MOST: usize = 64;
 const WIDEST: i64 = 1 << 10;
 
 /// How many operators longer each node makes the longest chain.
 pub(crate) const LONGER: usize = 8;
 
-/// Returns the file of a model with other operators for each `LRN` of its graph; `None` if there is none, or there are too many.
+/// Returns the file of a model with other operators for each `LRN` of its graph; `None` if there is
+/// none, or there are too many.
 pub(crate) fn without_lrn(file: &[u8]) -> Option<Vec<u8>> {
     let model = wire::Model::decode(file).ok()?;
     let graph = model.graph?;
@@ -33,7 +35,8 @@ fn count(graph: &wire::Graph, is: &impl Fn(&wire::Node) -> bool) -> usize {
         .sum()
 }
 
-/// Returns `x / (bias + alpha * mean(x²))^beta`, with the mean over the channels around each, as many as its `size`.
+/// Returns `x / (bias + alpha * mean(x²))^beta`, with the mean over the channels around each, as
+/// many as its `size`.
 fn expanded(node: &wire::Node, opset: i64) -> Option<Vec<wire::Node>> {
     let (x, y) = (node.inputs.first()?, node.outputs.first()?);
     let find = |name: &str| node.attributes.iter().find(|attribute| attribute.name == name);

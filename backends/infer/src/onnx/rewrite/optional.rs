@@ -1,5 +1,5 @@
-//! Attributes and inputs that ONNX lets a model leave out, written out for runtimes that expect them; and the names of nodes, which
-//! errors of runtimes show.
+//! Attributes and inputs that ONNX lets a model leave out, written out for runtimes that expect
+//! them; and the names of nodes, which errors of runtimes show.
 
 use super::contents::Op;
 use super::edit::{ATTRIBUTE, GRAPH, constant, float, int, ints, replace, replace_graphs, replace_nodes};
@@ -28,7 +28,8 @@ const MAX_SCALES: i64 = 1 << 16;
 /// The `epsilon` of these operators of ONNX Runtime.
 const EPSILON: f32 = 1e-12;
 
-/// Returns the file of a model, with what it leaves out written out as runtimes expect it. `ops` are those of the model.
+/// Returns the file of a model, with what it leaves out written out as runtimes expect it. `ops`
+/// are those of the model.
 pub(crate) fn with_left_out(file: Arc<Vec<u8>>, ops: &[Op]) -> Arc<Vec<u8>> {
     let file = with_plain_nodes(&file).map_or(file, Arc::new);
     if !ops.iter().any(|op| OPTIONAL.contains(&&*op.id)) {
@@ -37,8 +38,9 @@ pub(crate) fn with_left_out(file: Arc<Vec<u8>>, ops: &[Op]) -> Arc<Vec<u8>> {
     with_optional_parts(&file).map_or(file, Arc::new)
 }
 
-/// Returns the file of a model in which each recurrent node has its `hidden_size`, each `QuantizeLinear` a zero point or a type, each
-/// `Slice` with `starts` its `axes`, and the normalizations of ONNX Runtime an `epsilon`; `None` if none lacks its part.
+/// Returns the file of a model in which each recurrent node has its `hidden_size`, each
+/// `QuantizeLinear` a zero point or a type, each `Slice` with `starts` its `axes`, and the
+/// normalizations of ONNX Runtime an `epsilon`; `None` if none lacks its part.
 fn with_optional_parts(file: &[u8]) -> Option<Vec<u8>> {
     let graph = wire::Model::decode(file).ok()?.graph?;
     let dims = KnownDims::of(&graph);
@@ -108,9 +110,10 @@ const NESTING: [&str; 3] = ["If", "Loop", "Scan"];
 /// The operators that compute something else, or nothing, with fewer outputs.
 const COUNTING: [&str; 6] = ["If", "Loop", "Scan", "Split", "TopK", "Unique"];
 
-/// Returns the file of a model in which each node without a name of its own has that of its first output with its operator, and no node has
-/// inputs or outputs left out at its end; `None` if that is so. rten drops the name of a node that is also that of a tensor; tract counts
-/// what is left out, and ONNX Runtime may read it. An operator that needs all its outputs has names for them.
+/// Returns the file of a model in which each node without a name of its own has that of its first
+/// output with its operator, and no node has inputs or outputs left out at its end; `None` if that
+/// is so. rten drops the name of a node that is also that of a tensor; tract counts what is left
+/// out, and ONNX Runtime may read it. An operator that needs all its outputs has names for them.
 fn with_plain_nodes(file: &[u8]) -> Option<Vec<u8>> {
     replace(file, GRAPH, |graph| Some(vec![plain(graph)?]))
 }

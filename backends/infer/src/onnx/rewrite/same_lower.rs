@@ -1,8 +1,9 @@
 //! `auto_pad: SAME_LOWER` as explicit pads, for runtimes that pad at the other end.
 //!
-//! Of an odd sum of padding, `SAME_LOWER` puts the larger part before the data and `SAME_UPPER` behind it. The sum is known where the
-//! stride is 1, where the length is that of an input of the model, and for a `ConvTranspose`. Elsewhere the operator runs with
-//! `SAME_UPPER` on data that is reversed, and so is its result.
+//! Of an odd sum of padding, `SAME_LOWER` puts the larger part before the data and `SAME_UPPER`
+//! behind it. The sum is known where the stride is 1, where the length is that of an input of the
+//! model, and for a `ConvTranspose`. Elsewhere the operator runs with `SAME_UPPER` on data that is
+//! reversed, and so is its result.
 
 use super::edit::{constant, ints, list, made, replace_nodes};
 use super::node::name_of;

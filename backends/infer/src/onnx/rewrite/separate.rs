@@ -1,4 +1,5 @@
-//! The weights of a model in a buffer of their own, for a runtime that copies those inside the file but not those beside it.
+//! The weights of a model in a buffer of their own, for a runtime that copies those inside the file
+//! but not those beside it.
 
 use super::edit::{GRAPH, replace};
 use super::wire;
@@ -33,8 +34,9 @@ struct BytesPlace {
     location: i32,
 }
 
-/// Returns the file of a model whose large weights of the types `elems` are in the file `name` beside it, and leaves in `file` the
-/// content of that file. They are moved inside `file`, not copied. `None` if there are no such weights; `file` is then as it was.
+/// Returns the file of a model whose large weights of the types `elems` are in the file `name`
+/// beside it, and leaves in `file` the content of that file. They are moved inside `file`, not
+/// copied. `None` if there are no such weights; `file` is then as it was.
 pub(crate) fn separate_weights(file: &mut Vec<u8>, name: &str, elems: &[i32]) -> Option<Vec<u8>> {
     let start = file.as_ptr().addr();
     if !start.is_multiple_of(ALIGNMENT) {
@@ -54,7 +56,8 @@ pub(crate) fn separate_weights(file: &mut Vec<u8>, name: &str, elems: &[i32]) ->
                     return None;
                 }
                 let (from, to) = (raw.as_ptr().addr() - start, end.next_multiple_of(ALIGNMENT));
-                // What stands before the bytes of a weight is longer than the alignment. Of several such fields the last counts.
+                // What stands before the bytes of a weight is longer than the alignment. Of several
+                // such fields the last counts.
                 fits &= to <= from && place.is_empty();
                 moves.push((from, to, raw.len()));
                 end = to + raw.len();

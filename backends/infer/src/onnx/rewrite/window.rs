@@ -1,4 +1,5 @@
-//! The attributes of convolutions and pools that ONNX infers, written out, for runtimes that expect them.
+//! The attributes of convolutions and pools that ONNX infers, written out, for runtimes that expect
+//! them.
 
 use super::edit::{ints, replace_nodes};
 use super::known_dims::KnownDims;
@@ -8,8 +9,9 @@ use prost::Message;
 /// The most dims of a window.
 const MAX_DIMS: usize = 8;
 
-/// Returns the file of a model in which each node with one of these operators has its `strides`, and its `dilations` and `pads` where ONNX
-/// has them; `None` if none lacks any. The window of a convolution is that of its weights, as far as the file says their dims.
+/// Returns the file of a model in which each node with one of these operators has its `strides`,
+/// and its `dilations` and `pads` where ONNX has them; `None` if none lacks any. The window of a
+/// convolution is that of its weights, as far as the file says their dims.
 pub(crate) fn with_window_attributes(file: &[u8], ops: &[&str]) -> Option<Vec<u8>> {
     let graph = wire::Model::decode(file).ok()?.graph?;
     let dims = KnownDims::of(&graph);

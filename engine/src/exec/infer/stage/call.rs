@@ -57,15 +57,16 @@ impl InferStage {
             flight.headers.push(*ZipMany::header(&held.set, self.common.lead));
             flight.runs.push((held.run, held.since));
         }
-        // A synchronous call checks for room before it begins: a refused call has changed no state and cost nothing.
+        // A synchronous call checks for room before it begins: a refused call has changed no state
+        // and cost nothing.
         if self.common.refuses
             && (!self.is_async || self.sends_at_once())
             && let Some(edge) = self.refusing(&flight)
         {
             return self.refuse_call(flight, edge, cx);
         }
-        // Outside the guarded call, so that a panic loses no stream's state. With state, all messages of a call leave
-        // with it.
+        // Outside the guarded call, so that a panic loses no stream's state. With state, all
+        // messages of a call leave with it.
         let lent = self.with_states(|session| session.lend(&flight.headers));
         let outcome = lent.and_then(|()| self.begin_call(&mut flight));
         let ended = if self.is_async { 0 } else { cx.read() };
@@ -138,7 +139,8 @@ impl InferStage {
     pub(super) fn has_finished(&mut self, cx: &mut Cx) -> bool {
         let (Some(flight), Some(session)) = (self.flights.front_mut(), &mut self.session) else { return false };
         if flight.finished_at == 0 {
-            // A session that panics here panics again when its outputs are collected, where it is caught.
+            // A session that panics here panics again when its outputs are collected, where it is
+            // caught.
             let is_on_device = self.make.residence.is_some();
             let has_finished = flight.failure.is_some()
                 || guarded("infer", || match is_on_device {
@@ -167,8 +169,8 @@ impl InferStage {
         self.finish_call(flight, outcome, finished_at, cx);
     }
 
-    /// Finishes a call that ended at `ended`: its messages are done or have failed. Any time since then was spent
-    /// waiting for room.
+    /// Finishes a call that ended at `ended`: its messages are done or have failed. Any time since
+    /// then was spent waiting for room.
     pub(super) fn finish_call(&mut self, flight: Flight, outcome: Result<(), CallFailure>, ended: u64, cx: &mut Cx) {
         let (started, leave) = (flight.started, flight.leaving());
         // A synchronous call has not waited since it ended.
@@ -211,8 +213,8 @@ impl InferStage {
         }
     }
 
-    /// Gives the messages that leave with a call their ledgers, each a segment of its own because they differ: rows were staged in message
-    /// order. `rest` is the time they waited for room, ns.
+    /// Gives the messages that leave with a call their ledgers, each a segment of its own because
+    /// they differ: rows were staged in message order. `rest` is the time they waited for room, ns.
     #[inline]
     pub(super) fn account(&mut self, flight: &Flight, rest: u64, cx: &mut Cx) {
         for (run, since) in &flight.runs {
@@ -267,7 +269,8 @@ impl InferStage {
         self.spare.push(flight);
     }
 
-    /// Applies the node's policy to a failed call, unless the call that wrote an input has failed, which is reported already.
+    /// Applies the node's policy to a failed call, unless the call that wrote an input has failed,
+    /// which is reported already.
     #[cold]
     pub(super) fn fail_call(&mut self, cx: &mut Cx, failure: CallFailure, is_input_lost: bool) {
         if !is_input_lost {

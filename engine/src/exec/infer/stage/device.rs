@@ -1,7 +1,7 @@
 //! Calls with tensors on a device.
 //!
-//! Outputs on the device are sent on when a call has been enqueued, before it has ended on the device: the next node's calls follow it
-//! there. The call is counted when it has ended.
+//! Outputs on the device are sent on when a call has been enqueued, before it has ended on the
+//! device: the next node's calls follow it there. The call is counted when it has ended.
 
 use super::{InferStage, session_of};
 use crate::exec::infer::flight::Flight;
@@ -135,8 +135,8 @@ impl InferStage {
         }
     }
 
-    /// Waits for the calls of a node that has failed, because they read tensors of others, and counts them. Those whose outputs are in
-    /// host memory are lost with the session.
+    /// Waits for the calls of a node that has failed, because they read tensors of others, and
+    /// counts them. Those whose outputs are in host memory are lost with the session.
     #[cold]
     pub(super) fn finish_enqueued_calls(&mut self) {
         if self.make.residence.is_none() {

@@ -9,9 +9,9 @@ use std::cmp::Reverse;
 use super::JoinRule;
 use super::side::AnyJoinInput;
 
-/// Advances every side to the next match, losing messages that cannot be matched. True if there is a match; `known` is
-/// then when it became certain, if that was after the last of its messages arrived. Otherwise `due` is when to check
-/// again although no message arrives.
+/// Advances every side to the next match, losing messages that cannot be matched. True if there is
+/// a match; `known` is then when it became certain, if that was after the last of its messages
+/// arrived. Otherwise `due` is when to check again although no message arrives.
 pub(super) fn align(sides: &mut [&mut dyn AnyJoinInput], rule: &JoinRule, due: &mut u64, known: &mut u64) -> bool {
     (*due, *known) = (u64::MAX, 0);
     match rule.policy {
@@ -21,14 +21,16 @@ pub(super) fn align(sides: &mut [&mut dyn AnyJoinInput], rule: &JoinRule, due: &
     }
 }
 
-/// Gives up the oldest message of every side that has one, if a partner has ended or has been waited for too long.
+/// Gives up the oldest message of every side that has one, if a partner has ended or has been
+/// waited for too long.
 fn give_up(
     sides: &mut [&mut dyn AnyJoinInput],
     missing: impl Fn(&mut dyn AnyJoinInput) -> bool,
     patience: Option<usize>,
 ) -> bool {
-    // A partner that has ended sends no more. A late one is waited for without limit, or with `patience` until that is used up or an
-    // edge is full, which may itself be blocking the partner.
+    // A partner that has ended sends no more. A late one is waited for without limit, or with
+    // `patience` until that is used up or an edge is full, which may itself be blocking the
+    // partner.
     let ended = sides.iter_mut().any(|side| missing(&mut **side) && !side.is_open());
     let longest = sides.iter().map(|s| s.waiting()).max().unwrap_or(0);
     if !ended && !patience.is_some_and(|p| longest > p || sides.iter().any(|s| s.is_full())) {
@@ -40,12 +42,14 @@ fn give_up(
     true
 }
 
-/// A message whose origin is further in the future than this has an invalid clock, ns, unless a source is ahead on purpose. Closer ones
-/// are waited for, so this also bounds how long a wrong clock can delay a join.
+/// A message whose origin is further in the future than this has an invalid clock, ns, unless a
+/// source is ahead on purpose. Closer ones are waited for, so this also bounds how long a wrong
+/// clock can delay a join.
 const FUTURE_NS: u64 = 1_000_000_000;
 
-/// By time: each input supplies the message that `pick` selects for a moment, which an input's head sets. Matching uses
-/// the messages' origins; only `wait` and a full edge end the wait for a better one by the clock.
+/// By time: each input supplies the message that `pick` selects for a moment, which an input's head
+/// sets. Matching uses the messages' origins; only `wait` and a full edge end the wait for a better
+/// one by the clock.
 fn align_by_time(sides: &mut [&mut dyn AnyJoinInput], rule: &JoinRule, due: &mut u64, known: &mut u64) -> bool {
     let now = rule.clock.now().0;
     let latest = if rule.ahead { u64::MAX - 1 } else { now.saturating_add(FUTURE_NS) };
@@ -66,8 +70,8 @@ fn align_by_time(sides: &mut [&mut dyn AnyJoinInput], rule: &JoinRule, due: &mut
             }
             return false;
         };
-        // An earlier message may still arrive on any side, so messages held back are not matched yet. Those of a source that is ahead are
-        // not waited for without need.
+        // An earlier message may still arrive on any side, so messages held back are not matched
+        // yet. Those of a source that is ahead are not waited for without need.
         let held_until = if rule.ahead && rule.wait == 0 { 0 } else { moment.saturating_add(rule.wait) };
         let is_full = sides.iter().any(|side| side.is_full());
         if now < held_until && sides.iter().any(|side| side.is_open()) && !is_full {
@@ -83,7 +87,8 @@ fn align_by_time(sides: &mut [&mut dyn AnyJoinInput], rule: &JoinRule, due: &mut
                 Choice::Found { behind, begun, known: at_once } => {
                     chosen[at] = behind;
                     *known = (*known).max(at_once);
-                    // Dropping messages that were too early exposed a newer one: it sets the moment.
+                    // Dropping messages that were too early exposed a newer one: it sets the
+                    // moment.
                     has_passed |= rule.anchor.is_none() && behind == 0 && begun > moment;
                 }
                 Choice::Open => has_open = true,

@@ -16,15 +16,16 @@ use std::collections::VecDeque;
 /// One side of a join: an edge, and the messages taken from it and not yet matched.
 pub(in crate::port::intake) struct JoinInput<T: Payload> {
     pub(in crate::port::intake) rx: Rx<T>,
-    /// The run of a message counts none once an interpolation has used it as the later of its two: it is not lost if it is never taken.
+    /// The run of a message counts none once an interpolation has used it as the later of its two:
+    /// it is not lost if it is never taken.
     queue: VecDeque<(Message<T>, Run)>,
     pub(super) items: Vec<Message<T>>,
     runs: Vec<Run>,
     order: Order,
     interval: ShortestInterval,
     blend: Option<Box<Blend<T>>>,
-    /// The message joined with messages of other inputs until a newer one arrives, and whether it has been used
-    /// already.
+    /// The message joined with messages of other inputs until a newer one arrives, and whether it
+    /// has been used already.
     newest: Option<(Message<T>, Run, bool)>,
     /// By time: how far the nearest message was from a moment for which it was not near enough, ns.
     nearest: Option<u64>,
@@ -73,9 +74,9 @@ impl ShortestInterval {
         self.last = begun;
     }
 
-    /// The earliest origin expected of a message that follows one with origin `begun`: half of the shortest interval
-    /// seen leaves room for jitter. Based on origins, not on arrival times, so that a recorded stream is joined the
-    /// same way again.
+    /// The earliest origin expected of a message that follows one with origin `begun`: half of the
+    /// shortest interval seen leaves room for jitter. Based on origins, not on arrival times, so
+    /// that a recorded stream is joined the same way again.
     fn next_after(&self, begun: u64) -> u64 {
         let shortest = if self.n < Self::KEPT { 0 } else { self.gaps.iter().copied().min().unwrap_or(0) };
         begun.saturating_add(shortest / 2)
@@ -97,10 +98,11 @@ pub(in crate::port::intake) enum Choice {
 pub(in crate::port::intake) trait AnyJoinInput {
     /// Sequence number and part of the oldest message, taken off the edge if necessary.
     fn head(&mut self) -> Option<(u64, u32)>;
-    /// Origin of the oldest message, after sorting in the messages that have arrived; those that began after `latest` are lost.
+    /// Origin of the oldest message, after sorting in the messages that have arrived; those that
+    /// began after `latest` are lost.
     fn begun(&mut self, latest: u64) -> Option<u64>;
-    /// Chooses a message for a moment; loses messages that cannot serve this or a later one. With `is_final`, no better
-    /// message is waited for.
+    /// Chooses a message for a moment; loses messages that cannot serve this or a later one. With
+    /// `is_final`, no better message is waited for.
     fn choose(&mut self, moment: u64, rule: &JoinRule, latest: u64, is_final: bool) -> Choice;
     /// Advances to the newest message available; true if it changed.
     fn renew(&mut self) -> bool;
@@ -137,7 +139,8 @@ impl<T: Payload> JoinInput<T> {
         }
     }
 
-    /// Returns the oldest message, or the newest one again. The bool says whether it is taken for the first time.
+    /// Returns the oldest message, or the newest one again. The bool says whether it is taken for
+    /// the first time.
     pub(in crate::port::intake) fn pop(&mut self) -> (Message<T>, Run, bool) {
         if let Some((message, run, was_taken)) = &mut self.newest {
             let is_first = !std::mem::replace(was_taken, true);
@@ -198,7 +201,8 @@ impl<T: Payload> JoinInput<T> {
         self.rx.recycle(&mut self.items);
     }
 
-    /// Number of messages taken off the edge and neither taken by the node nor used by an interpolation.
+    /// Number of messages taken off the edge and neither taken by the node nor used by an
+    /// interpolation.
     fn held(&self) -> u64 {
         self.queue.len() as u64 - self.used()
             + u64::from(self.newest.as_ref().is_some_and(|(.., was_taken)| !was_taken))
@@ -228,17 +232,19 @@ impl<T: Payload> JoinInput<T> {
         Left { nearest, ..left_of(self.rx, held) }
     }
 
-    /// Origin of the oldest message taken off the edge; on equal origins, sequence number and part decide.
+    /// Origin of the oldest message taken off the edge; on equal origins, sequence number and part
+    /// decide.
     pub(in crate::port::intake) fn front(&self) -> Option<(u64, u64, u32)> {
         let (message, _) = self.queue.front()?;
         let header = message.header();
         Some((header.origin.0, header.seq, header.part))
     }
 
-    /// Drops messages until the head may serve the moment. Returns its origin, and the place in the queue and the origin
-    /// of the first message with a later one; `None` if no message is left.
+    /// Drops messages until the head may serve the moment. Returns its origin, and the place in the
+    /// queue and the origin of the first message with a later one; `None` if no message is left.
     fn serving_head(&mut self, moment: u64, rule: &JoinRule, latest: u64) -> Option<(u64, Option<(usize, u64)>)> {
-        // A message can be dropped when the next one is at least as good for this moment and for every later one.
+        // A message can be dropped when the next one is at least as good for this moment and for
+        // every later one.
         let serves = match rule.pick {
             Pick::Nearest | Pick::Interpolate => moment,
             Pick::Oldest => 0,
@@ -260,8 +266,8 @@ impl<T: Payload> JoinInput<T> {
         }
     }
 
-    /// Notes how far the messages before and after a moment are from it, if they are not near enough: the nearer one, or with
-    /// `pick: interpolate`, which needs both, the farther one.
+    /// Notes how far the messages before and after a moment are from it, if they are not near
+    /// enough: the nearer one, or with `pick: interpolate`, which needs both, the farther one.
     fn note_distances(&mut self, moment: u64, before: Option<u64>, after: Option<u64>) {
         let [before, after] = [before, after].map(|begun| begun.map(|begun| begun.abs_diff(moment)));
         let (nearest, distance) = match (&mut self.blend, before, after) {
@@ -280,7 +286,8 @@ impl<T: Payload> JoinInput<T> {
         }
     }
 
-    /// As [`AnyJoinInput::choose`], with `pick: interpolate`: needs a message on each side of the moment, or one at it.
+    /// As [`AnyJoinInput::choose`], with `pick: interpolate`: needs a message on each side of the
+    /// moment, or one at it.
     fn choose_around(
         &mut self,
         moment: u64,
@@ -369,8 +376,8 @@ impl<T: Payload> AnyJoinInput for JoinInput<T> {
                 found(behind, begun, self.queue[at].1.sent)
             }
             (pick, None) => {
-                // A better message would lie between the head and its mirror image beyond the moment, or before the
-                // window's end.
+                // A better message would lie between the head and its mirror image beyond the
+                // moment, or before the window's end.
                 let end = if pick == Pick::Nearest { moment + (moment - head) } else { last };
                 if is_final || self.interval.next_after(head) >= end { found(0, head, 0) } else { Choice::Open }
             }

@@ -14,7 +14,8 @@ fn errors(config: &DecodeConfig, most: Option<usize>) -> Vec<String> {
     errors.messages().map(str::to_string).collect()
 }
 
-/// Returns the outputs for a message: name, type and shape, bytes in little-endian order; without any if it is not accepted.
+/// Returns the outputs for a message: name, type and shape, bytes in little-endian order; without
+/// any if it is not accepted.
 fn read(node: &mut Decode, message: &[u8]) -> Vec<(String, String, Vec<u8>)> {
     let Some(message) = node.accept(message) else { return Vec::new() };
     let out = |(at, port): (usize, &FieldPort)| {
@@ -175,7 +176,8 @@ fn objects_and_rows_are_read_by_paths_and_columns() {
             objects,
             "",
             &[
-                // {"pose": {"x": 1.5 as f16, 7: 0}, "v": [1, -2, 300.0 as f32], "list": [_ "a", {"n": undefined}]}
+                // {"pose": {"x": 1.5 as f16, 7: 0}, "v": [1, -2, 300.0 as f32], "list":
+                // [_ "a", {"n": undefined}]}
                 (
                     b"\xa3\x64pose\xa2\x61x\xf9\x3e\x00\x07\x00\x61v\x83\x01\x21\xfa\x43\x96\x00\x00\x64list\x9f\x61a\xa1\x61n\xf7\xff",
                     Ok(&[1.5, 1.0, -2.0, 300.0, nan]),
@@ -222,7 +224,8 @@ fn objects_and_rows_are_read_by_paths_and_columns() {
                 (b"\xff", Err("not text: ff")),
             ],
         ),
-        // What receivers send beside the standard: zones with a sign, variations of 0, the epoch of GPS, no quality.
+        // What receivers send beside the standard: zones with a sign, variations of 0, the epoch of
+        // GPS, no quality.
         (
             "nmea",
             r#"{"name": "date", "type": "f64"}, {"name": "zone", "type": "f64"}"#,

@@ -1,4 +1,5 @@
-//! The end of a file that is appended to: an earlier run, or another program, may have left a message unfinished.
+//! The end of a file that is appended to: an earlier run, or another program, may have left a
+//! message unfinished.
 
 use super::OutputFile;
 use limen::node::NodeError;
@@ -19,11 +20,13 @@ pub enum MessageEnd {
 }
 
 impl OutputFile {
-    /// Makes sure that the next message of a file that is appended to begins where a reader expects one. After an unfinished message with a
-    /// mark at its end the mark is written; another unfinished message is removed. The report says so.
+    /// Makes sure that the next message of a file that is appended to begins where a reader expects
+    /// one. After an unfinished message with a mark at its end the mark is written; another
+    /// unfinished message is removed. The report says so.
     ///
     /// # Errors
-    /// The file cannot be read, or its first message is unfinished, so that it may not be a file of such messages.
+    /// The file cannot be read, or its first message is unfinished, so that it may not be a file of
+    /// such messages.
     pub fn resume(&mut self, end: MessageEnd) -> Result<(), NodeError> {
         if !self.continues {
             return Ok(());

@@ -14,8 +14,8 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFull {
-    /// Count the messages that do not fit as lost (`disk_full`), and write again when there is room. While messages arrive, the
-    /// node fails once a second, which is an event, and goes on.
+    /// Count the messages that do not fit as lost (`disk_full`), and write again when there is
+    /// room. While messages arrive, the node fails once a second, which is an event, and goes on.
     #[default]
     Drop,
     /// End the run.
@@ -39,7 +39,8 @@ pub struct FullDisk {
 }
 
 impl FullDisk {
-    /// Creates the state of a disk that is not full. It counts losses as `disk_full` and `unwritten`.
+    /// Creates the state of a disk that is not full. It counts losses as `disk_full` and
+    /// `unwritten`.
     pub fn new(policy: OnFull, cx: &Building<'_>) -> Self {
         FullDisk { policy, lost: cx.lost("disk_full"), unwritten: cx.lost("unwritten"), ..FullDisk::default() }
     }
@@ -66,7 +67,8 @@ impl FullDisk {
         self.lost.lose(messages, || self.why.into());
     }
 
-    /// Counts messages as lost by an error: because the disk is full, if it is, otherwise as unwritten.
+    /// Counts messages as lost by an error: because the disk is full, if it is, otherwise as
+    /// unwritten.
     pub fn lose_by(&mut self, error: &io::Error, messages: u64) {
         if self.is_full() {
             self.lose(messages);
@@ -75,8 +77,8 @@ impl FullDisk {
         }
     }
 
-    /// Returns the outcome of a write. While the disk stays full and no further message came, trying again is no further failure. `messages`
-    /// is how many have come and are not lost.
+    /// Returns the outcome of a write. While the disk stays full and no further message came,
+    /// trying again is no further failure. `messages` is how many have come and are not lost.
     pub(super) fn tell_once(
         &mut self,
         was_full: bool,

@@ -249,7 +249,8 @@ fn planning_refuses_folders_and_files_that_may_not_be_written_and_creates_nothin
     assert_eq!(fs::read_dir(folder.join("shut")).unwrap().count(), 1);
 }
 
-/// A disk with scripted answers: each call takes that many bytes or fails; after the last answer it takes everything.
+/// A disk with scripted answers: each call takes that many bytes or fails; after the last answer it
+/// takes everything.
 struct Disk {
     answers: std::vec::IntoIter<Result<usize, Errno>>,
     holds: Vec<u8>,

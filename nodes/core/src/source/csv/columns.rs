@@ -35,7 +35,8 @@ pub enum Column {
         /// The element type, such as `i64` for time stamps in nanoseconds.
         #[serde(rename = "type")]
         dtype: DType,
-        /// The name of the output, by default the name of the column. Columns of one type may share an output.
+        /// The name of the output, by default the name of the column. Columns of one type may share
+        /// an output.
         to: Option<String>,
     },
 }
@@ -100,8 +101,8 @@ impl Selected {
     }
 }
 
-/// Returns the outputs of columns. `row` is the type of the plain ones. The output `row` and one that columns share are vectors, another is a
-/// scalar.
+/// Returns the outputs of columns. `row` is the type of the plain ones. The output `row` and one
+/// that columns share are vectors, another is a scalar.
 ///
 /// # Errors
 /// The number of a column, the key of its config, what is wrong, and the way out.

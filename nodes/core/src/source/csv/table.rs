@@ -42,7 +42,8 @@ pub(super) struct CsvTable {
     columns: Vec<Selected>,
     fields: Vec<Field>,
     record: Record,
-    /// The type of columns without one of their own, if it is not the config's: numbers that it would round are errors.
+    /// The type of columns without one of their own, if it is not the config's: numbers that it
+    /// would round are errors.
     inferred: Option<DType>,
 }
 
@@ -58,7 +59,8 @@ fn are_numbers(texts: &[String]) -> bool {
 }
 
 impl CsvTable {
-    /// Opens a file and finds the columns. `row` is the type of the output `row` if it was planned before.
+    /// Opens a file and finds the columns. `row` is the type of the output `row` if it was planned
+    /// before.
     ///
     /// # Errors
     /// All problems with the file's first line and the config.
@@ -164,7 +166,8 @@ impl CsvTable {
         errors.into_result((table, planned))
     }
 
-    /// Finds the type of the output `row`: `f32`, or `f64` if the first rows have a number with more digits than `f32` keeps.
+    /// Finds the type of the output `row`: `f32`, or `f64` if the first rows have a number with
+    /// more digits than `f32` keeps.
     fn survey(&mut self, planned: &mut PlannedTable, errors: &mut PlanErrors) {
         for _ in 0..SURVEYED {
             match self.reader.read(self.width) {
@@ -204,13 +207,15 @@ impl CsvTable {
         self.record.port(port)
     }
 
-    /// Returns what tells the place of the first missing value in the row that was read last, if it has one.
+    /// Returns what tells the place of the first missing value in the row that was read last, if it
+    /// has one.
     pub(super) fn missing(&self) -> Option<impl Fn() -> String> {
         let column = self.record.missing()?;
         Some(move || format!("{}:{}: column `{}`", self.path, self.reader.line, self.columns[column].name))
     }
 
-    /// Reads the next row, and returns whether it was read to its end; `None` at the end of the file.
+    /// Reads the next row, and returns whether it was read to its end; `None` at the end of the
+    /// file.
     pub(super) fn read(&mut self) -> Option<Result<bool, NodeError>> {
         let place = |line: u64| format!("{}:{line}", self.path);
         match self.reader.read(self.width) {

@@ -23,7 +23,8 @@ const MAX_PEERS: usize = MAX_CONNECTIONS + 1;
 const CONNECT_TIMEOUT: u64 = 5_000_000_000;
 /// A connection that lasted this long resets the backoff, ns.
 const ESTABLISHED: u64 = 1_000_000_000;
-/// If all places are taken, a connection that has been idle this long is displaced by a new one, ns.
+/// If all places are taken, a connection that has been idle this long is displaced by a new one,
+/// ns.
 const GRACE: u64 = 5_000_000_000;
 
 /// Where connections come from.
@@ -115,8 +116,8 @@ impl Idle {
         may_be.then_some(peer.last_progress)
     }
 
-    /// Checks whether a connection has been idle for `after`. It first reads or writes once more, because the peer may have
-    /// made progress while this node did not run.
+    /// Checks whether a connection has been idle for `after`. It first reads or writes once more,
+    /// because the peer may have made progress while this node did not run.
     fn check(self, peer: &mut Peer, after: u64, now: Time) -> IdleCheck {
         let is_late = |peer: &Peer| self.since(peer).is_some_and(|since| now.since(since) >= after);
         if !is_late(peer) {
@@ -178,8 +179,8 @@ fn outcome(stream: &TcpStream) -> io::Result<()> {
         error => return Err(io::Error::from_raw_os_error(error)),
     }
     let far = stream.peer_addr().map_err(|_| io::Error::other("no answer within 5 s"))?;
-    // If no process listens on the port, the kernel may choose it as the local port of this very socket, which then is connected to
-    // itself (TCP self-connect).
+    // If no process listens on the port, the kernel may choose it as the local port of this very
+    // socket, which then is connected to itself (TCP self-connect).
     if stream.local_addr()? == far { Err(Errno::ECONNREFUSED.into()) } else { Ok(()) }
 }
 
@@ -247,8 +248,8 @@ impl Links {
         has_happened
     }
 
-    /// Handles everything that is ready, without blocking: accepts, connects, reads and closes. Returns whether anything has
-    /// happened.
+    /// Handles everything that is ready, without blocking: accepts, connects, reads and closes.
+    /// Returns whether anything has happened.
     pub(crate) fn poll(&mut self) -> bool {
         let now = self.clock.now();
         self.start_due(now);
@@ -262,7 +263,8 @@ impl Links {
         self.close_idle(now) || has_happened
     }
 
-    /// Reads from the peers that are ready, and accepts or completes connections. Returns whether anything has happened.
+    /// Reads from the peers that are ready, and accepts or completes connections. Returns whether
+    /// anything has happened.
     fn handle(&mut self, events: &ReadyLinks, now: Time) -> bool {
         let mut has_happened = false;
         for (peer, _) in self.peers.iter_mut().zip(events).filter(|(_, is_ready)| **is_ready) {
@@ -303,7 +305,8 @@ impl Links {
         matches!(&self.endpoint, Endpoint::Connect { attempt: Attempt::InProgress(_, until), .. } if *until <= now)
     }
 
-    /// Accepts waiting connections, or completes the attempt to connect. Returns whether anything has happened.
+    /// Accepts waiting connections, or completes the attempt to connect. Returns whether anything
+    /// has happened.
     fn accept_or_complete(&mut self, now: Time) -> bool {
         let mut has_happened = false;
         match &mut self.endpoint {
@@ -315,7 +318,8 @@ impl Links {
                     let mut has_room = open < *most && !self.peers.is_full();
                     let Some(stream) = listener.accept(now) else { break };
                     has_happened = true;
-                    // A displaced connection keeps its place until its last bytes are counted, so displace one at a time.
+                    // A displaced connection keeps its place until its last bytes are counted, so
+                    // displace one at a time.
                     if !has_room && !self.peers.is_full() {
                         let idle = self.idle;
                         let slow = self.peers.iter_mut().filter(|peer| idle.may_displace(peer));

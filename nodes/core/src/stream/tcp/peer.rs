@@ -24,7 +24,8 @@ pub(crate) struct Peer {
     /// When it was made, and when bytes were last read.
     pub(crate) since: Time,
     pub(crate) last_read: Time,
-    /// When its last complete message arrived, or when it last had taken everything sent to it; at first when it was made.
+    /// When its last complete message arrived, or when it last had taken everything sent to it; at
+    /// first when it was made.
     pub(crate) last_progress: Time,
     pub(crate) has_progressed: bool,
     /// The peer has closed the connection, or it failed.
@@ -34,12 +35,14 @@ pub(crate) struct Peer {
     out: Outgoing,
 }
 
-/// Sets the options of a new connection: it does not block, does not delay, and ends when its peer is gone.
+/// Sets the options of a new connection: it does not block, does not delay, and ends when its peer
+/// is gone.
 pub fn set_up(stream: &TcpStream) -> io::Result<()> {
     stream.set_nonblocking(true)?;
     // Writes are whole messages: Nagle's algorithm would only delay them.
     stream.set_nodelay(true)?;
-    // A machine that lost power sends nothing: without keepalive its connection would seem open for hours.
+    // A machine that lost power sends nothing: without keepalive its connection would seem open for
+    // hours.
     setsockopt(stream, sockopt::KeepAlive, &true)?;
     setsockopt(stream, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_S)?;
     setsockopt(stream, sockopt::TcpKeepInterval, &1)?;
@@ -116,8 +119,8 @@ impl Peer {
         self.out.has_pending()
     }
 
-    /// Sends a message whole, or not at all if an earlier one is still pending. Bytes that the kernel has no room for become
-    /// pending, with `until` as their deadline.
+    /// Sends a message whole, or not at all if an earlier one is still pending. Bytes that the
+    /// kernel has no room for become pending, with `until` as their deadline.
     pub(crate) fn send(&mut self, bytes: &[u8], now: Time, until: Time) -> Sent {
         let sent = self.out.send(&*self.stream, bytes, until);
         // Everything sent before was taken.

@@ -2,11 +2,13 @@
 
 use std::f64::consts::{E, PI};
 
-/// A function of one number, and of two: of all that are computed at a time, so that the compiler makes a loop without calls.
+/// A function of one number, and of two: of all that are computed at a time, so that the compiler
+/// makes a loop without calls.
 pub(super) type Unary = fn(&mut [f64]);
 pub(super) type Binary = fn(&mut [f64], &[f64]);
 
-/// Numbers that a loop takes in a turn: a fixed count is a few vector instructions without a check, also for short blocks.
+/// Numbers that a loop takes in a turn: a fixed count is a few vector instructions without a check,
+/// also for short blocks.
 pub(crate) const TURN: usize = 8;
 
 /// The function of each of several numbers.

@@ -193,7 +193,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Adds a function of two numbers. The second is read where it is, if it was not computed; that of two constants is computed now.
+    /// Adds a function of two numbers. The second is read where it is, if it was not computed; that
+    /// of two constants is computed now.
     fn binary(&mut self, of: Binary) {
         if let ([.., FormulaStep::Number(_), FormulaStep::Number(_)], [.., first, second]) =
             (&self.steps[..], &mut self.numbers[..])

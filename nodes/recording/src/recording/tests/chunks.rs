@@ -66,7 +66,8 @@ fn compressed_chunks_are_read_and_bombs_are_not() {
             sequences(&damaged);
         }
     }
-    // 16 MiB of zeros in a few kilobytes, announced as 3000 bytes: no more than that is decompressed.
+    // 16 MiB of zeros in a few kilobytes, announced as 3000 bytes: no more than that is
+    // decompressed.
     let mut encoder = lz4_flex::frame::FrameEncoder::new(Vec::new());
     encoder.write_all(&vec![0; 16 << 20]).unwrap();
     let bombs = [
@@ -85,7 +86,8 @@ fn head(size: usize) -> Vec<u8> {
     [&[0x80][..], &(size as u64 - 9).to_le_bytes()].concat()
 }
 
-/// A chunk of zstd that unpacks to so many bytes, a record of zeros: blocks of one byte each that is repeated 128 KiB times.
+/// A chunk of zstd that unpacks to so many bytes, a record of zeros: blocks of one byte each that
+/// is repeated 128 KiB times.
 fn bomb(size: usize) -> Vec<u8> {
     const BLOCK: usize = 128 << 10;
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0xa0];

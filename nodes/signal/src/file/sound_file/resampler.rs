@@ -1,9 +1,11 @@
 //! Another number of frames per second.
 //!
-//! Blocks of the sound are filtered by FFT (overlap-add): the spectrum of a block and the silence after it is multiplied by that of a
-//! low-pass filter, then cut off or extended by zeros to the number of frames at the other rate. The blocks before and after resampling
-//! have the ratio of the two rates, in whole numbers of frames, so positions are exact however long the sound is. The filter delays the
-//! sound by half a block: that much is left out at the start. Outside the sound there is silence.
+//! Blocks of the sound are filtered by FFT (overlap-add): the spectrum of a block and the silence
+//! after it is multiplied by that of a low-pass filter, then cut off or extended by zeros to the
+//! number of frames at the other rate. The blocks before and after resampling have the ratio of the
+//! two rates, in whole numbers of frames, so positions are exact however long the sound is. The
+//! filter delays the sound by half a block: that much is left out at the start. Outside the sound
+//! there is silence.
 
 use realfft::num_complex::Complex;
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
@@ -15,7 +17,8 @@ use std::sync::Arc;
 const MIN_BLOCK: u64 = 512;
 /// Most frames of a block at the higher of the two rates: it decides how much memory there is.
 const MAX_BLOCK: u64 = 1 << 17;
-/// The greatest size of a sample: sums of a block stay finite. What is greater, infinite or NaN becomes silence.
+/// The greatest size of a sample: sums of a block stay finite. What is greater, infinite or NaN
+/// becomes silence.
 const LOUDEST: f32 = 1e20;
 /// Why the calls of the FFT do not fail.
 const FITS: &str = "the buffers have the lengths of the plan, and the first and the last number of a spectrum are real";
@@ -28,7 +31,8 @@ pub(crate) struct Ratio {
 }
 
 impl Ratio {
-    /// Returns the ratio of two rates in frames per second, or why frames cannot be computed for it.
+    /// Returns the ratio of two rates in frames per second, or why frames cannot be computed for
+    /// it.
     pub(crate) fn new(from: u32, to: u32) -> Result<Self, String> {
         let (mut divisor, mut rest) = (from, to);
         while rest > 0 {
@@ -53,8 +57,9 @@ impl Ratio {
         u64::try_from((u128::from(frames) * to * 2 + from) / (from * 2)).unwrap_or(u64::MAX)
     }
 
-    /// Returns how many bytes a resampler allocates at most. FFTs, spectra and the filter need up to 89 bytes for each frame of the two blocks,
-    /// as measured for 10,000 ratios; the sound needs 4 for each sample of the first block and 8 for each of the second.
+    /// Returns how many bytes a resampler allocates at most. FFTs, spectra and the filter need up
+    /// to 89 bytes for each frame of the two blocks, as measured for 10,000 ratios; the sound needs
+    /// 4 for each sample of the first block and 8 for each of the second.
     pub(crate) fn bytes(self, channels: usize) -> usize {
         (self.from + self.to).saturating_mul(channels.saturating_mul(8).saturating_add(96))
     }
@@ -123,8 +128,8 @@ impl Resampler {
         self.delay = self.output.len() / 2;
     }
 
-    /// Fills `into` with the next frames. `read` fills a slice with the next frames of the input and returns how many there were;
-    /// after the last it returns less than was asked for.
+    /// Fills `into` with the next frames. `read` fills a slice with the next frames of the input
+    /// and returns how many there were; after the last it returns less than was asked for.
     pub(crate) fn fill(&mut self, mut into: &mut [f32], mut read: impl FnMut(&mut [f32]) -> usize) {
         while !into.is_empty() {
             if self.taken == self.output.len() {
@@ -160,7 +165,8 @@ impl Resampler {
         }
         silence.fill(0.0);
         self.forward.process_with_scratch(before, whole, scratch).expect(FITS);
-        // The last number of the shorter spectrum belongs to half the lower rate, which the filter removes.
+        // The last number of the shorter spectrum belongs to half the lower rate, which the filter
+        // removes.
         let shared = whole.len().min(cut.len()) - 1;
         cut[shared..].fill(Complex::default());
         for (to, (number, weight)) in cut[..shared].iter_mut().zip(whole.iter().zip(filter)) {
@@ -176,11 +182,13 @@ impl Resampler {
     }
 }
 
-/// Returns a filter of `from` samples that keeps the frequencies below half the lower rate, divided by the frames of both of its FFTs:
-/// the sinc function, weighted by the square of the Blackman-Harris window (Harris, "On the use of windows for harmonic analysis with the
-/// discrete Fourier transform", 1978).
+/// Returns a filter of `from` samples that keeps the frequencies below half the lower rate, divided
+/// by the frames of both of its FFTs: the sinc function, weighted by the square of the
+/// Blackman-Harris window (Harris, "On the use of windows for harmonic analysis with the discrete
+/// Fourier transform", 1978).
 fn low_pass(from: usize, to: usize) -> Vec<f32> {
-    // In periods of the filter's length. A frequency fades out over 8 periods on each side, half the width of the squared window's peak.
+    // In periods of the filter's length. A frequency fades out over 8 periods on each side, half
+    // the width of the squared window's peak.
     let cutoff = (from.min(to) / 2) as f64 - 8.0;
     let taps: Vec<f64> = (0..from)
         .map(|at| {
@@ -224,8 +232,8 @@ mod tests {
         (0..rate / 4).map(|n| (2.0 * PI * at(n) * (100.0 + 4000.0 * at(n))).sin() as f32).collect()
     }
 
-    /// The expected frames are those of soxr 1.1.0: `soxr.resample(x, from, to, quality='VHQ')`. Near the ends, where they depend on
-    /// the filter, only the number of frames is compared.
+    /// The expected frames are those of soxr 1.1.0: `soxr.resample(x, from, to, quality='VHQ')`.
+    /// Near the ends, where they depend on the filter, only the number of frames is compared.
     #[test]
     fn a_chirp_is_that_of_another_implementation() {
         for (from, to, frames, expected) in [
@@ -259,8 +267,8 @@ mod tests {
         }
     }
 
-    /// A tone above half the new rate would be heard as another one; soxr leaves less than 1e-7 of it. Half a block is compared with
-    /// the silence around the sound.
+    /// A tone above half the new rate would be heard as another one; soxr leaves less than 1e-7 of
+    /// it. Half a block is compared with the silence around the sound.
     #[test]
     fn what_the_new_rate_cannot_represent_is_removed() {
         let tone: Vec<f32> =

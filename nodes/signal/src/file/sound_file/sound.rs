@@ -115,7 +115,8 @@ impl Sound {
         usize::try_from(self.length - self.at).map_or(most, |left| left.min(most))
     }
 
-    /// Reads frames and returns how many were complete: fewer than requested if the file is truncated.
+    /// Reads frames and returns how many were complete: fewer than requested if the file is
+    /// truncated.
     pub(crate) fn read(&mut self, into: &mut [f32]) -> usize {
         let SoundFormat { file, .. } = &mut self.format;
         let Some(resampler) = &mut self.resampler else { return file.read(into) };
@@ -141,7 +142,8 @@ impl Sound {
         Ok(())
     }
 
-    /// Ends the stream and returns the error for a file that has fewer frames than its header announces.
+    /// Ends the stream and returns the error for a file that has fewer frames than its header
+    /// announces.
     pub(crate) fn end_truncated(&mut self) -> NodeError {
         self.passes = 0;
         self.format.file.truncated()

@@ -1,6 +1,7 @@
 //! Headers of WAV files: RIFF, and RF64 and BW64, whose sizes have 64 bits.
 //!
-//! `hound`, which writes them, reads neither pad bytes after odd chunks nor samples that are left-aligned in wider containers.
+//! `hound`, which writes them, reads neither pad bytes after odd chunks nor samples that are
+//! left-aligned in wider containers.
 
 use std::io::{self, BufRead, Seek, SeekFrom};
 
@@ -59,7 +60,8 @@ pub(super) struct Wave {
     pub(super) coding: Coding,
     /// The offset of the first frame.
     pub(super) start: u64,
-    /// Frames. Without a length in the header, a part of a frame at the end of the file counts as one.
+    /// Frames. Without a length in the header, a part of a frame at the end of the file counts as
+    /// one.
     pub(super) length: u64,
 }
 
@@ -96,7 +98,8 @@ impl Wave {
                 let frame = wave.frame() as u64;
                 let rest = size.saturating_sub(start);
                 wave.length = match (length, long) {
-                    // The chunk `ds64` has the length, or nobody went back to write it, and the samples end with the file.
+                    // The chunk `ds64` has the length, or nobody went back to write it, and the
+                    // samples end with the file.
                     (u32::MAX, Some(long)) => whole_frames(long, frame)?,
                     (u32::MAX, None) => rest.div_ceil(frame),
                     (0, _) if rest >= frame => {
@@ -131,7 +134,8 @@ impl Wave {
     }
 }
 
-/// Skips the zero that makes a chunk of odd length even. Some programs leave it out; no chunk's name begins with a zero.
+/// Skips the zero that makes a chunk of odd length even. Some programs leave it out; no chunk's
+/// name begins with a zero.
 fn skip_pad(file: &mut impl BufRead, length: u32) -> io::Result<()> {
     if length % 2 == 1 && file.fill_buf()?.first() == Some(&0) {
         file.consume(1);
@@ -170,7 +174,8 @@ fn read_format(chunk: &[u8]) -> Result<(u16, u32, Coding), String> {
     if rate == 0 {
         return Err("a sample rate of 0 Hz".into());
     }
-    // Samples of fewer bits than their container have zeros below them, so all bits of the container are read.
+    // Samples of fewer bits than their container have zeros below them, so all bits of the
+    // container are read.
     let container = bits.checked_next_multiple_of(8).unwrap_or(bits);
     let Some(coding) = Coding::of(is_float, container) else {
         let (what, expected) = if is_float { ("float", "32 or 64") } else { ("integer", "8, 16, 24 or 32") };

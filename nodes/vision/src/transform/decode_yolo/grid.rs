@@ -5,8 +5,9 @@ const STRIDES: [usize; 3] = [8, 16, 32];
 /// Cells for 32 × 32 pixels.
 const CELLS: usize = 16 + 4 + 1;
 
-/// Returns how many candidates [`YoloLayout::Yolox`](super::YoloLayout::Yolox) has for an input image of so many pixels: one for each cell of 8,
-/// 16 and 32 pixels. `None` if a side is no multiple of 32, or there are no cells.
+/// Returns how many candidates [`YoloLayout::Yolox`](super::YoloLayout::Yolox) has for an input
+/// image of so many pixels: one for each cell of 8, 16 and 32 pixels. `None` if a side is no
+/// multiple of 32, or there are no cells.
 pub fn cells(width: usize, height: usize) -> Option<usize> {
     let is_whole = width.is_multiple_of(32) && height.is_multiple_of(32);
     let cells = (width / 32).checked_mul(height / 32)?.checked_mul(CELLS)?;
@@ -22,7 +23,8 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// Returns the cells of an image, or of a square one with so many candidates; `None` if the image has another number of cells.
+    /// Returns the cells of an image, or of a square one with so many candidates; `None` if the
+    /// image has another number of cells.
     pub(super) fn of(candidates: usize, size: Option<[usize; 2]>) -> Option<Grid> {
         let side = (candidates / CELLS).isqrt().saturating_mul(32);
         let [width, height] = size.unwrap_or([side; 2]);

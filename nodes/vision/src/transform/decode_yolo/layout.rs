@@ -12,15 +12,18 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum YoloLayout {
-    /// `f32[candidates,5+classes]`, as YOLOv5, v6 and v7: centre x, centre y, width, height, objectness, a score per class. The
-    /// score of a box is that of the class times the objectness.
+    /// `f32[candidates,5+classes]`, as YOLOv5, v6 and v7: centre x, centre y, width, height,
+    /// objectness, a score per class. The score of a box is that of the class times the objectness.
     V5,
-    /// `f32[4+classes,candidates]`, as YOLOv8, v9, v11 and v12: centre x, centre y, width, height, a score per class.
+    /// `f32[4+classes,candidates]`, as YOLOv8, v9, v11 and v12: centre x, centre y, width, height,
+    /// a score per class.
     V8,
-    /// `f32[candidates,6]`, as YOLOv10: x0, y0, x1, y1, score, class. The model has chosen the boxes itself.
+    /// `f32[candidates,6]`, as YOLOv10: x0, y0, x1, y1, score, class. The model has chosen the
+    /// boxes itself.
     V10,
-    /// `f32[candidates,5+classes]`, as YOLOX: as `v5`, but the centre counts from the candidate's cell, in cells, and the size is the
-    /// logarithm of that in cells. The cells have 8, 16 and 32 pixels: 8400 candidates for 640 × 640 pixels.
+    /// `f32[candidates,5+classes]`, as YOLOX: as `v5`, but the centre counts from the candidate's
+    /// cell, in cells, and the size is the logarithm of that in cells. The cells have 8, 16 and 32
+    /// pixels: 8400 candidates for 640 × 640 pixels.
     Yolox,
 }
 
@@ -41,7 +44,8 @@ impl YoloLayout {
         }
     }
 
-    /// Returns candidates and classes of a shape, 1 class for [`YoloLayout::V10`]; `None` if the shape has another layout.
+    /// Returns candidates and classes of a shape, 1 class for [`YoloLayout::V10`]; `None` if the
+    /// shape has another layout.
     fn sizes(self, shape: &[Dim; 2], config: &DecodeYoloConfig) -> Option<Sizes> {
         let classes = config.classes;
         let [candidates, numbers] = self.dims().map(|dim| &shape[dim]);
@@ -85,7 +89,8 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// Returns the layouts that a shape can have, that of the config or any; without `classes` there must be more candidates than numbers.
+    /// Returns the layouts that a shape can have, that of the config or any; without `classes`
+    /// there must be more candidates than numbers.
     pub(super) fn of(config: &DecodeYoloConfig, shape: &[Dim; 2]) -> Vec<Sizes> {
         let is_likely = |sizes: &Sizes| {
             let numbers = sizes.layout.others() + sizes.classes;

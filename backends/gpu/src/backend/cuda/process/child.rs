@@ -1,4 +1,5 @@
-//! The process of a device, from inside: it does what it is asked for in order, and says when work has ended.
+//! The process of a device, from inside: it does what it is asked for in order, and says when work
+//! has ended.
 
 use super::message::{Command, Failure, Reply, append, read, split, with_constants};
 use crate::backend::cuda::kernel::{KernelDevice, LoadedKernel};
@@ -22,7 +23,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long after the last command or end the process looks for more without sleeping, while work is under way.
+/// How long after the last command or end the process looks for more without sleeping, while work
+/// is under way.
 const BUSY: Duration = Duration::from_micros(200);
 
 /// How long the process may take to end by itself, once its program has.

@@ -1,4 +1,5 @@
-//! The program's side of the process: it is started, asked and listened to, and ends with its last user.
+//! The program's side of the process: it is started, asked and listened to, and ends with its last
+//! user.
 
 use super::message::{Command, Failure, HEAD, Reply, append, lengths};
 use crate::backend::cuda::resident::FINAL;
@@ -54,7 +55,8 @@ pub(super) struct RemoteEvent {
 #[derive(Debug)]
 pub(super) struct Link {
     socket: UnixStream,
-    /// Memory that both processes read and write, by calls of the kernel: neither can make the other access what is not there.
+    /// Memory that both processes read and write, by calls of the kernel: neither can make the
+    /// other access what is not there.
     memory: File,
     places: Mutex<Places>,
     /// `None` once it was told to end.
@@ -87,8 +89,8 @@ struct Known {
 #[derive(Debug, Default)]
 struct Places {
     end: u64,
-    /// What nothing uses any more: where, and how many bytes. A place that the process writes is never one that it reads: it may still be
-    /// writing when this program has forgotten why.
+    /// What nothing uses any more: where, and how many bytes. A place that the process writes is
+    /// never one that it reads: it may still be writing when this program has forgotten why.
     free: [Vec<(u64, u64)>; 2],
 }
 
@@ -141,7 +143,8 @@ impl Link {
                 .arg(ARGUMENT)
                 .stdin(Stdio::from(OwnedFd::from(other)))
                 .stdout(Stdio::from(OwnedFd::from(memory.try_clone()?)))
-                // A key that interrupts this program must not end the process before the last calls. It ends with the socket.
+                // A key that interrupts this program must not end the process before the last
+                // calls. It ends with the socket.
                 .process_group(0)
                 .spawn()?;
             Ok((socket, memory, child))
@@ -365,8 +368,8 @@ impl Link {
         }
     }
 
-    /// Reads what the process has said. Waits at most so long for it, if a time is given and what the caller wants is not known already;
-    /// another thread may be reading meanwhile.
+    /// Reads what the process has said. Waits at most so long for it, if a time is given and what
+    /// the caller wants is not known already; another thread may be reading meanwhile.
     pub(super) fn listen(&self, at_most: Option<Duration>, is_known: impl Fn() -> bool) {
         let mut incoming = match (self.incoming.try_lock(), at_most) {
             (Ok(incoming), _) => incoming,

@@ -1,4 +1,5 @@
-//! What is said between a program and the process of its device: a text in JSON, and bytes behind it.
+//! What is said between a program and the process of its device: a text in JSON, and bytes behind
+//! it.
 
 use crate::backend::cuda::kernel::{KernelCode, KernelInfo};
 use crate::device::DeviceFault;
@@ -25,7 +26,8 @@ pub(super) enum Command {
     Stream {
         id: u64,
     },
-    /// Memory of the host that the device writes, and where its bytes go in the memory that both processes share.
+    /// Memory of the host that the device writes, and where its bytes go in the memory that both
+    /// processes share.
     Staging {
         id: u64,
         bytes: usize,
