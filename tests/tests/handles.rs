@@ -638,8 +638,8 @@ fn settings_are_applied_between_turns() {
         ("c", "open", 0.0, "there is no node `c`; write one of `a`, `b`, `z`"),
         ("b", "opne", 0.0, "`b` has no setting `opne`; did you mean `open`?"),
         ("a", "open", 0.0, "`a` has no setting `open`; no name is valid here"),
-        ("b", "open", 2.0, "`open` of `b` must be from 0 to 1, not 2"),
-        ("b", "open", f64::NAN, "`open` of `b` must be from 0 to 1, not NaN"),
+        ("b", "open", 2.0, "`open` of `b` must be 0 to 1, got 2"),
+        ("b", "open", f64::NAN, "`open` of `b` must be 0 to 1, got NaN"),
     ] {
         assert_eq!(running.set(node, name, value).unwrap_err().to_string(), said);
     }

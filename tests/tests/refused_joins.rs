@@ -76,7 +76,7 @@ fn contradictory_join_policies_are_refused() {
             "`policy` must be `zip`, `by_time` or `sample`, got `in_turn`",
         ),
         ("m: { kind: pair, inputs: { a: a, b: b }, join: { policy: by_time } }", "5:50 E0139", "requires `within`"),
-        ("m: { kind: pair, inputs: { a: a, b: b }, join: { hold: 1ms } }", "5:50 E0139", "`hold` require"),
+        ("m: { kind: pair, inputs: { a: a, b: b }, join: { wait: 1ms } }", "5:50 E0139", "`wait` require"),
         (
             "m: { kind: pair, inputs: { a: a, b: b }, join: { policy: sample, trigger: c } }",
             "5:50 E0139",

@@ -409,6 +409,6 @@ nodes:
     );
     fs::write(folder.0.join("wrong.yaml"), wrong).unwrap();
     let ran = folder.run("check wrong.yaml");
-    ran.expect(2, "", "its numbers are in `°C`, the field is in `K`");
-    assert!(ran.err.contains("\"a,b\" is no unit: must have no comma"), "{}", ran.err);
+    ran.expect(2, "", "unit mismatch: the input has `°C`, the field `K`");
+    assert!(ran.err.contains("\"a,b\" is not a unit: it has a comma"), "{}", ran.err);
 }

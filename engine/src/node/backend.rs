@@ -253,7 +253,7 @@ impl Signature {
     pub fn check(&self) -> Result<(), BackendError> {
         for (what, n) in [("inputs", self.inputs.len()), ("outputs", self.outputs.len())] {
             if n == 0 || n > MAX_PORTS {
-                return Err(BackendError::Unsupported(format!("the model must have 1 to {MAX_PORTS} {what}, got {n}")));
+                return Err(BackendError::Unsupported(format!("a model must have 1 to {MAX_PORTS} {what}, got {n}")));
             }
         }
         Ok(())

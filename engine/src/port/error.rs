@@ -109,7 +109,7 @@ pub enum NodeErrorKind {
     #[error(transparent)]
     Backend(#[from] BackendError),
     /// The node emitted more than it declared while planning.
-    #[error("port `{port}` emitted more than the {bound} messages per call that it declared")]
+    #[error("port `{port}` received more than the {bound} messages a call that its node declared")]
     EmitsBound {
         /// The output port.
         port: String,

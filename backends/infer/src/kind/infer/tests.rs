@@ -91,9 +91,9 @@ fn all_errors_are_reported_together() {
         }),
         &[
             "Field(\"model\"), message: \"`none.onnx`: cannot load the model: the file cannot be read: No such file",
-            "Field(\"threads\"), message: \"0 threads",
-            "Field(\"batch.stride\"), message: \"5 is more than the 4 messages",
-            "Field(\"mock\"), message: \"is for the backend `mock` only",
+            "Field(\"threads\"), message: \"`threads` must be 1 to 256, got 0",
+            "Field(\"batch.stride\"), message: \"`batch.stride` must be at most 4, the `batch.max`, got 5",
+            "Field(\"mock\"), message: \"`mock` is for the backend `mock` only",
             "Field(\"verify.case\"), message: \"`none.npz` is not a readable .npz: No such file",
             "Field(\"verify.atol\"), message: \"`verify.atol` must be a finite number from 0 up, got -1",
         ],
