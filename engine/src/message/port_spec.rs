@@ -13,11 +13,6 @@ use std::fmt;
 pub const MAX_RANK: usize = 6;
 
 /// The type of a tensor's elements.
-///
-/// ```
-/// use limen::message::DType;
-/// assert_eq!((DType::F32.size(), DType::F32.name()), (4, "f32"));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema, strum::EnumString, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
@@ -39,6 +34,11 @@ pub enum DType {
 
 impl DType {
     /// Returns the bytes per element.
+    ///
+    /// ```
+    /// use limen::message::DType;
+    /// assert_eq!((DType::F32.size(), DType::F32.name()), (4, "f32"));
+    /// ```
     pub const fn size(self) -> usize {
         match self {
             DType::I8 | DType::U8 => 1,
