@@ -296,7 +296,10 @@ fn mistakes_about_recordings_are_named() {
         (replay("path: run.mcap, pace: 0", "cam.boxes"), "found 0"),
         (replay("path: run.mcap, repeat: 0", "cam.boxes"), "`repeat` must be at least 1, got 0"),
         (record("topics: { z: { as: imu } }"), "`z` is not an input"),
-        (record("topics: { v: { as: imu } }"), "`imu` is f32 or f64 with the shape [6] or [10]"),
+        (
+            record("topics: { v: { as: imu } }"),
+            "`imu` expects f32 or f64 with the shape [6] or [10], found f32[3] in `v`",
+        ),
         (record("topics: { v: { topic: /w } }"), "two inputs have the topic `/w`"),
         (record("max_size: 1KiB"), "`max_size` must be at least 1MiB"),
         (record("max_time: 1ms"), "write 1s or more"),

@@ -282,7 +282,7 @@ fn wrong_configs_are_refused_with_the_way_out() {
         ("kind: crop, config: { x: 8, width: 1, height: 4 }", &["`x` + `width` is 9, but the image has 8 columns"][..]),
         ("kind: crop, config: { width: 0, height: 40000 }", &["pixels, got 0", "got 40000", "inside the image"]),
         ("kind: colour, config: { to: rgb }", &["must differ"]),
-        ("kind: colour, config: { from: grey, to: rgb }", &["expected 1 channels for `from`, found 3", "`from: bgr`"]),
+        ("kind: colour, config: { from: grey, to: rgb }", &["expected 1 channel for `from`, found 3", "`from: bgr`"]),
         ("kind: letterbox, config: { width: 0, height: 40000 }", &["pixels, got 0", "got 40000"]),
         ("kind: letterbox, config: { width: 1, height: 1, fill: 256 }", &["256"]),
         ("kind: resize, config: { width: 1, height: 1, filter: cubic }", &["cubic", "lanczos3"]),

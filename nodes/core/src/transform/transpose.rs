@@ -40,7 +40,8 @@ fn check(order: &[usize], rank: Option<usize>, errors: &mut PlanErrors) {
         return;
     }
     if let Some(rank) = rank.filter(|rank| *rank != order.len()) {
-        let message = format!("expected {rank} dims as in the input, found {}", order.len());
+        let s = if rank == 1 { "" } else { "s" };
+        let message = format!("expected {rank} dim{s} as in the input, found {}", order.len());
         errors.at("order", message).help("write each dim of the input once");
     }
     let rank = rank.unwrap_or(order.len());

@@ -44,7 +44,9 @@ impl Node for Convert {
         if let Some([.., Dim::Fixed(channels)]) = dims
             && *channels != config.from.channels()
         {
-            let message = format!("expected {} channels for `from`, found {channels}", config.from.channels());
+            let expected = config.from.channels();
+            let s = if expected == 1 { "" } else { "s" };
+            let message = format!("expected {expected} channel{s} for `from`, found {channels}");
             let help = match Colour::of_file(*channels) {
                 Some(Colour::Grey) => "write `from: grey`",
                 Some(Colour::Rgba) => "write `from: rgba`",

@@ -124,8 +124,8 @@ impl Node for EncodeImage {
 
     fn ports(config: &EncodeImageConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
-        if config.quality.is_some_and(|quality| !(1..=100).contains(&quality)) {
-            errors.at("quality", "`quality` must be 1 to 100").help("write 85");
+        if let Some(quality) = config.quality.filter(|quality| !(1..=100).contains(quality)) {
+            errors.at("quality", format!("`quality` must be 1 to 100, got {quality}")).help("write 85");
         }
         if config.quality.is_some() && config.format == ImageFormat::Png {
             errors.at("quality", "`quality` is not possible for PNG, which is lossless").help("leave it out");

@@ -221,7 +221,8 @@ impl CsvTable {
         match self.reader.read(self.width) {
             Ok(RowRead::Row(fields)) if fields == self.width => Some(self.parse().map(|()| true)),
             Ok(RowRead::Row(fields)) => {
-                let why = format!("expected {} fields as in the first line, found {fields}", self.width);
+                let s = if self.width == 1 { "" } else { "s" };
+                let why = format!("expected {} field{s} as in the first line, found {fields}", self.width);
                 Some(Err(NodeError::input(place(self.reader.line), why)))
             }
             Ok(RowRead::TooLong(bytes)) => {
