@@ -166,7 +166,7 @@ fn labels(port: &FieldPort, fields: &[Field], errors: &mut PlanErrors) -> Vec<La
     for (i, unit) in port.fields.iter().filter_map(|i| Some((i, fields[*i].unit.as_ref()?))) {
         if let Err(why) = Label::new("", unit.trim()) {
             let help = "write it as a table names it, such as `m/s²` or `deg`";
-            errors.at(format!("fields[{i}].unit"), format!("{unit:?} is not a unit: {why}")).help(help);
+            errors.at(format!("fields[{i}].unit"), format!("`unit` {why}, got {unit:?}")).help(help);
             is_right = false;
         }
     }

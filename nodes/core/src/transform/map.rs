@@ -249,7 +249,7 @@ impl Node for Map {
         }
         for (name, output) in &config.outputs {
             if let Err(why) = Label::new("", output.unit()) {
-                let message = format!("{:?} is not a unit: {why}", output.unit());
+                let message = format!("`unit` {why}, got {:?}", output.unit());
                 errors.at(format!("outputs.{name}.unit"), message).help("write it as a table names it, such as `m/s²`");
             }
         }

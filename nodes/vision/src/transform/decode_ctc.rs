@@ -256,7 +256,7 @@ mod tests {
         for (text, expected) in [
             (&b""[..], "no symbols"),
             (b"a\n\xff\n", "byte 2 is not UTF-8"),
-            (format!("a\n{long}").as_bytes(), "line 2 has 65 bytes"),
+            (format!("a\n{long}").as_bytes(), "expected at most 64 bytes in line 2, found 65"),
         ] {
             let message = Alphabet::of(text, &config(Blank::First, true)).unwrap_err();
             assert!(message.contains(expected), "{message}");
