@@ -151,7 +151,9 @@ impl Planner<'_> {
             let mut problem = Problem::new(code, place, message);
             // Fallback for kinds that give no help.
             problem.help = error.help.or_else(|| match &error.at {
-                NodePart::Field(path) | NodePart::Value(path) => Some(format!("change `{path}` in the config of `{}`", node.name)),
+                NodePart::Field(path) | NodePart::Value(path) => {
+                    Some(format!("change `{path}` in the config of `{}`", node.name))
+                }
                 NodePart::Input(port) | NodePart::Misfit(port, _) => {
                     Some(format!("connect another output to `{}/{port}`", node.name))
                 }

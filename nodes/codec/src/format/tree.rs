@@ -423,7 +423,7 @@ mod tests {
             ("a[0", Err("a `]` is missing")),
             ("a[\"b", Err("a `\"]` is missing")),
             (&"a.".repeat(40), Err("a key is empty")),
-            (&["a"; 40].join("."), Err("at most 32 parts, found 40")),
+            (&["a"; 40].join("."), Err("found 40")),
         ] {
             match (steps(path), expected) {
                 (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{path}"),

@@ -413,8 +413,8 @@ mod tests {
         for (bytes, expected) in [
             (grey(3, 1), "expected 2 samples, found 3"),
             (cut, ""),
-            (b"no image at all".to_vec(), "not a PNG or JPEG file"),
-            (Vec::new(), "not a PNG or JPEG file"),
+            (b"no image at all".to_vec(), "not a PNG or JPEG"),
+            (Vec::new(), "not a PNG or JPEG"),
         ] {
             let error = decode(&bytes, &mut [0; 2]).unwrap_err();
             assert!(error.contains(expected), "{error}");

@@ -134,12 +134,9 @@ mod tests {
         node(1).decode(&rgb, &mut into).unwrap();
         assert_eq!(into, [10, 76]);
         let wide = png(3, 1, png::ColorType::Grayscale, &[1, 2, 3]);
-        for (bytes, expected) in [
-            (&wide[..], "expected 2 × 1, found 3 × 1"),
-            (b"", "not a PNG or JPEG file"),
-            (&rgb[..20], ""),
-            (b"GIF89a", "not a PNG or JPEG file"),
-        ] {
+        for (bytes, expected) in
+            [(&wide[..], "3 × 1"), (b"", "not a PNG or JPEG"), (&rgb[..20], ""), (b"GIF89a", "not a PNG or JPEG")]
+        {
             let error = node(1).decode(bytes, &mut into).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }

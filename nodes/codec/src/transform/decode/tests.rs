@@ -328,7 +328,7 @@ fn keys_of_other_formats_and_impossible_places_are_refused() {
             "json",
             r#"{"name": "a", "type": "u8", "offset": 1}"#,
             r#", "size": 3"#,
-            &["`size` is not a key of", "`offset` is not a key of"][..],
+            &["`size` is not a key of `format: json`", "`offset` is not a key of `format: json`"][..],
         ),
         ("json", r#"{"name": "a", "type": "u8", "path": "a..b"}"#, "", &["`a..b` is not a path: a key is empty"]),
         (
@@ -365,7 +365,7 @@ fn keys_of_other_formats_and_impossible_places_are_refused() {
             "csv",
             r#"{"name": "a", "type": "u8", "path": "x"}"#,
             r#", "delimiter": "0""#,
-            &["found '0'", "`path` is not a key of"],
+            &["found '0'", "`path` is not a key of `format: csv`"],
         ),
         ("nmea", r#"{"name": "latitude", "type": "f64"}"#, "", &["reads sentences of one type"]),
         (
@@ -389,7 +389,7 @@ fn keys_of_other_formats_and_impossible_places_are_refused() {
             "struct",
             r#"{"name": "a", "type": "u8", "path": "x", "column": 1}"#,
             r#", "sentence": "gga""#,
-            &["`sentence` is not a key of", "`path` is not a key of", "`column` is not a key of"],
+            &["`sentence` is not a key", "`path` is not a key", "`column` is not a key"],
         ),
     ] {
         let found = errors(&config(format, fields, keys), None);
