@@ -259,7 +259,7 @@ impl Planner<'_> {
         if by_time != within.is_some() || (wait.is_some() && !by_time) {
             let message = match by_time {
                 true => "`policy: by_time` requires `within`",
-                false => "`within` and `hold` require `policy: by_time`",
+                false => "`within` and `wait` require `policy: by_time`",
             };
             wrong(message, "write `join: { policy: by_time, within: 5ms }`");
         }

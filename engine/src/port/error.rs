@@ -91,7 +91,7 @@ pub enum NodeErrorKind {
         why: String,
     },
     /// A value larger than the bound planned for it.
-    #[error("{what}: must be at most the planned {bound}, got {size}; raise {key}")]
+    #[error("{what}: expected at most the planned {bound}, found {size}; raise {key}")]
     TooLarge {
         /// What is too large.
         what: String,

@@ -111,7 +111,7 @@ impl MockConfig {
 fn parse_spec(text: &str) -> Result<(DType, Vec<Dim>), String> {
     let spec: PortSpec = text.parse()?;
     if let Some(dim) = spec.shape.iter().find(|dim| !matches!(dim, Dim::Fixed(_))) {
-        return Err(format!("`{text}`: `{dim}` is not a length; the mock expects fixed lengths"));
+        return Err(format!("`{text}`: expected fixed lengths, found `{dim}`"));
     }
     Ok((spec.dtype, spec.shape))
 }
@@ -273,11 +273,11 @@ mod tests {
         }
         for (text, why) in [
             ("f31[1]", "unknown variant `f31`, expected one of `f32`"),
-            ("f32[1", "without its `]`"),
-            ("f32[<=4]", "`≤4` is not a length"),
-            ("f32[1,]", "`` is not a length"),
-            ("f32[0]", "`0` is not a length"),
-            ("f32[1,1,1,1,1,1,1]", "7 dims"),
+            ("f32[1", "expected `]`"),
+            ("f32[<=4]", "expected fixed lengths, found `≤4`"),
+            ("f32[1,]", "found ``"),
+            ("f32[0]", "found `0`"),
+            ("f32[1,1,1,1,1,1,1]", "at most 6 dims, got 7"),
             ("", "unknown variant ``"),
         ] {
             let error = parse_spec(text).unwrap_err();

@@ -296,7 +296,7 @@ mod tests {
             (r#"{"before":[1,0]}"#, "f32[<=3,4]", "f32[≤4,4]"),
             (r#"{"after":[18446744073709551615]}"#, "u8[3]", "u8[18446744073709551615]"),
             (r#"{"to":[16]}"#, "f32[<=17]", "at least dim 0 of f32[≤17], which is ≤17, got 16"),
-            (r#"{"to":[16,1]}"#, "f32[16]", "expected 1 numbers, one for each dim of f32[16], found 2"),
+            (r#"{"to":[16,1]}"#, "f32[16]", "expected one number per dim of f32[16], found 2"),
             (r#"{"after":[]}"#, "f32[16]", "found 0"),
             (r#"{"to":[16],"value":-1}"#, "u8[16]", "must be a value of u8, got -1"),
             (r#"{"to":[0]}"#, "f32[2]", "a length must be at least 1, got 0"),
