@@ -28,7 +28,11 @@ fn a_graph_for_a_model_runs_as_it_stands() {
     fs::write(folder.0.join("no.npy"), limen_tests::files::npy_of(&[1], &[0.0])).unwrap();
     folder.run("new other --model no.npy").expect(2, "", "expected an ONNX model, found a .npy file");
     folder.run("new other --input wav").expect(2, "", "--model");
-    folder.run(&format!("new other {digits} {digits}")).expect(2, "", "the first of two models must have one image as input");
+    folder.run(&format!("new other {digits} {digits}")).expect(
+        2,
+        "",
+        "the first of two models must have one image as input",
+    );
     assert!(!folder.0.join("other").exists());
 }
 

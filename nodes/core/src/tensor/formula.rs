@@ -236,7 +236,12 @@ mod tests {
             ("1 < x < 3", 7, "expected one comparison, found a chain", "`a < b && b < c`"),
             ("!x", 2, "`!` expects true or false", "`!= 0`"),
             ("if(x, 1, 2)", 4, "`if` expects true or false", "`!= 0`"),
-            ("if(x > 1, x > 2, 2)", 1, "`if` expects two results of one type, found true or false and a number", "both"),
+            (
+                "if(x > 1, x > 2, 2)",
+                1,
+                "`if` expects two results of one type, found true or false and a number",
+                "both",
+            ),
             ("x = 1", 3, "expected an operator, found `=`", "operator"),
             ("größe", 1, "there is no input `gr`", "`x`"),
             ("x - [1, 2", 10, "expected `]`", "write `]`"),
