@@ -1,13 +1,13 @@
 //! `limen-run hist`: the verbs on files of histograms.
 
 use crate::command::turns::take_in_turns;
-use crate::old_names;
 use crate::profile::bootstrap::Stat;
 use crate::profile::comparison::Comparison;
 use crate::profile::limit::Limit;
 use crate::profile::plot::Plot;
 use crate::profile::printed::show_profiles;
 use crate::profile::{Profile, ProfileFormat};
+use crate::report::condition;
 use crate::report::exit_code::{FAILED, GATE, REFUSED};
 use crate::terminal::log::{print_error, print_info};
 use crate::terminal::stdout::Stdout;
@@ -214,7 +214,7 @@ fn run(verb: &HistVerb) -> Result<u8, Refused> {
                 if !stats.contains(&limit.stat()) {
                     stats.push(limit.stat());
                 }
-                if let Some(warning) = old_names::warning(&limit.to_string()) {
+                if let Some(warning) = condition::deprecation(&limit.to_string()) {
                     print_info(&format!("limen-run: --fail '{limit}': {warning}"));
                 }
             }

@@ -18,9 +18,9 @@ use crate::dump::{Dump, is_dumped, write_file};
 use crate::metrics::exporter::OtlpExporter;
 use crate::metrics::server::MetricsServer;
 use crate::monitor::Monitor;
-use crate::old_names;
 use crate::page::{BaseReport, ReportPage};
 use crate::picture::Picture;
+use crate::report::condition;
 use crate::report::exit_code::{FAILED, REFUSED};
 use crate::report::gate::GateVerdict;
 use crate::report::printed::show_report;
@@ -217,7 +217,7 @@ impl<'a> Run<'a> {
         self.name = plan.graph().to_string();
         for gate in &arguments.fail_on {
             gate.check(&plan).map_err(|error| because(format!("--fail-on '{gate}': {error}")))?;
-            if let Some(warning) = old_names::warning(&gate.to_string()) {
+            if let Some(warning) = condition::deprecation(&gate.to_string()) {
                 print_info(&format!("limen-run: --fail-on '{gate}': {warning}"));
             }
         }

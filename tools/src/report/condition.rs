@@ -1,6 +1,7 @@
 //! The conditions of `--fail-on` and `--fail`: a figure, a sign and a value, such as
 //! `p99(camera->labels) > 1m 30s`.
 
+use crate::old_names;
 use limen::unit::Span;
 
 const SIGNS: [char; 4] = ['<', '>', '=', '!'];
@@ -35,6 +36,12 @@ impl<'a> Condition<'a> {
         let (sign, value) = rest.split_at(rest.len() - rest.trim_start_matches(SIGNS).len());
         Condition { figure: figure.trim(), of, sign, value: value.trim() }
     }
+}
+
+/// Returns the warning for a condition that has a deprecated name.
+pub(crate) fn deprecation(condition: &str) -> Option<String> {
+    let Condition { figure, of, .. } = Condition::new(condition);
+    old_names::warning(figure, of)
 }
 
 /// The value of a condition; a finite number.
@@ -122,6 +129,20 @@ mod tests {
         }
         for name in ["p0", "p100", "pnan", "p+5", "99", "mean"] {
             assert_eq!(percentile(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn deprecated_names_are_reported() {
+        for (condition, expected) in [
+            ("thinned > 0", Some("`thinned` is a deprecated name of `discarded`: write `discarded`")),
+            ("p99(a.b.hold) > 1ms", Some("`hold` is a deprecated name of `wait`: write `wait`")),
+            ("p99(labels.closure) = +5%", Some("`closure` is a deprecated name of `residual`: write `residual`")),
+            ("discarded > 0", None),
+            ("p99(hold.wait) > 1ms", None),
+            ("a.thinned > 0", None),
+        ] {
+            assert_eq!(deprecation(condition).as_deref(), expected, "{condition}");
         }
     }
 }
