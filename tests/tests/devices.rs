@@ -176,7 +176,7 @@ fn a_failed_call_loses_what_depends_on_it() {
 /// The device is lost at each step in turn. It is opened again; nothing of the lost generation is
 /// passed on.
 #[test]
-fn a_lost_device_is_rebuilt_and_the_laws_hold() {
+fn a_lost_device_is_rebuilt_and_messages_are_accounted_for() {
     let n = 30;
     for step in 1..=100 {
         let faults = MockFaults { lose_at: vec![step], ..MockFaults::default() };

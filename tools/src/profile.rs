@@ -296,8 +296,8 @@ impl Profile {
             let rest = series.tag.strip_prefix(tag.as_str());
             series.tag == *tag
                 || series.tag == old_names::tag(tag)
+                || series.tag.ends_with(&format!(".{}", old_names::term(tag)))
                 || rest.is_some_and(|rest| rest.starts_with('.'))
-                || series.tag.ends_with(&format!(".{tag}"))
         };
         if let Some(missing) = tags.iter().find(|tag| !self.series.iter().any(|series| fits(series, tag))) {
             let all: Vec<&str> = self.series.iter().map(|series| series.tag.as_str()).collect();

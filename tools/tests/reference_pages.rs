@@ -255,6 +255,8 @@ fn semantics() {
                   simulation, checking";
     let themes: Vec<&str> = themes.split(", ").collect();
     let promises = statements("Promise");
+    // A deleted comment would only shorten the page.
+    assert!(promises.len() >= 330, "{} promises", promises.len());
     let mut text = String::from(
         "# Semantics\n\nThis page lists what limen promises, each with a test that fails if limen breaks the promise.\n\
          [Policies](policies.md) explains the terms. Doc comments of the tests state the promises:\n\
@@ -279,7 +281,9 @@ fn reliability() {
     let (head, rest) = page.split_once("\n| Attack | Input | Expected | Test |\n").unwrap();
     let (_, tail) = rest.split_once("\n\n").unwrap();
     let mut table = String::from("\n| Attack | Input | Expected | Test |\n|---|---|---|---|\n");
-    for Statement { subject, text, test } in statements("Attack") {
+    let attacks = statements("Attack");
+    assert!(attacks.len() >= 20, "{} attacks", attacks.len());
+    for Statement { subject, text, test } in attacks {
         let (input, expected) = text.split_once("; expected: ").unwrap_or_else(|| panic!("{test}: {text}"));
         let _ = writeln!(table, "| {subject} | {input} | {expected} | {test} |");
     }

@@ -217,7 +217,7 @@ fn planned(
     config.check_names(runtimes).map_err(|_| {
         wrong("it names a backend of another program: call `limen_infer::trial::serve` first in `main`".into())
     })?;
-    let model = config.model.clone().ok_or_else(|| wrong("there is not a model".into()))?;
+    let model = config.model.clone().ok_or_else(|| wrong("the config has no `model`".into()))?;
     let given = node.given.iter().map(|(port, given)| (port.clone(), given.as_ref().and_then(GivenSpec::spec)));
     let given = Connected::of(given);
     let graph = node.graph.path();

@@ -1,7 +1,7 @@
 //! Injected faults: `fault:` injects failures into a node's calls, so that a graph's response can
-//! be rehearsed.
+//! be tested.
 //!
-//! All random choices come from the node's seed, so a rehearsal is reproducible.
+//! All random choices come from the node's seed, so a run with faults is reproducible.
 
 use crate::base::policy::FaultSpec;
 use crate::host::clock::Clock;
