@@ -462,7 +462,7 @@ fn dot_doctor_and_explain_print_their_output() {
     folder.run("explain e0122").expect(0, "a cycle in which every edge blocks", "");
     folder.run("explain resize").expect(0, "width: a whole number; required", "");
     folder.run("explain infer").expect(0, "      `against`: `rten`, `tract`", "");
-    folder.run("explain stdin").expect(0, "      `length_le`: The length of each message", "");
+    folder.run("explain stdin").expect(0, "      `length_le`: A length prefix of 4 bytes", "");
     folder.run("explain nonsense").expect(2, "", "expected a code such as E0122");
 }
 

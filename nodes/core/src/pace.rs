@@ -130,7 +130,8 @@ pub fn frames_per_second(Rate(rate): Rate) -> Result<u32, String> {
     Ok(rate as u32)
 }
 
-/// How fast messages are sent: a factor, or `None` for as fast as the graph accepts them.
+/// Speed at which recorded messages are sent: `original`, `max`, or a factor from 0.001 to 1000000.
+/// `max` sends messages as fast as the graph accepts them.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
 #[serde(try_from = "WrittenPace")]
 pub struct RecordedPace(Option<f64>);

@@ -25,12 +25,12 @@ use limen::{Tensor, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// What to do when the other end of a stream is gone.
+/// Action when the other end of a stream disappears.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnClose {
-    /// Reconnect, after 0.1 s at first and 5 s at most; a node that listens waits for the next
-    /// connection.
+    /// Reconnect, with a retry delay that grows from 0.1 s to 5 s. A node that listens waits for
+    /// the next connection.
     #[default]
     Reconnect,
     /// End the stream.

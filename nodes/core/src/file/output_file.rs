@@ -20,16 +20,16 @@ use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// What to do with a file that already exists.
+/// Action if the file already exists.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Exists {
-    /// Replace it when the run ends; until then it is unchanged.
+    /// Replace the file when the run ends. Until then, the existing file stays unchanged.
     #[default]
     Replace,
-    /// Append to it.
+    /// Append to the existing file.
     Append,
-    /// Refuse the graph.
+    /// Reject the graph.
     Fail,
 }
 

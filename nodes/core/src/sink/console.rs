@@ -20,15 +20,16 @@ const BUFFER: usize = 8 << 10;
 
 /// Prints messages to standard output, one line each: `12 label=7 score=0.98`.
 ///
-/// A line has the sequence number (`seq`) and the value of each input. Tensors of more than 16
-/// elements are shown as type and shape. Inputs may have any names. With several inputs, `seq` is
-/// the number of the trigger's or the anchor's message.
+/// A line contains the sequence number (`seq`) and the value of each input. For a tensor of more
+/// than 16 elements, the line shows the type and shape. Inputs may have any names. With several
+/// inputs, `seq` is the sequence number of the trigger or anchor message.
 ///
-/// While nobody reads standard output (`| less`), the node waits, and so do the blocking edges
-/// upstream. Lines that are still not printed when `run.stop` has passed are counted (`unwritten`).
+/// While the reader of standard output does not read (`| less`), the node and the blocking edges
+/// upstream wait. The node counts lines that are not printed before `run.stop` expires
+/// (`unwritten`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ConsoleConfig {
-    /// Prints the first of every `every` messages; 1 by default.
+    /// Print the first of every `every` messages. Default: 1.
     #[serde(default = "one")]
     pub every: u64,
 }

@@ -18,21 +18,22 @@ const MAX_COLUMNS: usize = 1024;
 /// Writes one row per message to a comma-separated file: the sequence number (`seq`), then the
 /// value of each input.
 ///
-/// With several inputs, `seq` is the number of the trigger's or the anchor's message.
+/// With several inputs, `seq` is the sequence number of the trigger or anchor message. Inputs may
+/// have any names. The columns follow the order of the inputs in the graph file.
 ///
-/// A scalar or text input has one column, `<input>`; a vector or a small array of fixed shape has
-/// one column per element, `<input>_0`, `<input>_1` and so on, or `<input>_<name>` if its numbers
-/// have names; a unit follows in brackets: `imu_ax (m/s²)`. Inputs may have any names; their
-/// columns are in the order of the graph file.
+/// A scalar or text input has one column: `<input>`. A tensor of fixed shape has one column per
+/// element: `<input>_0`, `<input>_1` and so on. If the elements have names, the columns are
+/// `<input>_<name>`. A unit follows in parentheses: `imu_ax (m/s²)`. A table has at most 1024
+/// columns.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CsvSinkConfig {
-    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of
-    /// the path is created.
+    /// Path of the file, relative to the graph's folder or to the folder given with `--out`. If the
+    /// last folder of the path does not exist, the node creates it.
     pub path: String,
-    /// What to do with a file that already exists; `replace` by default.
+    /// Action if the file already exists. Default: `replace`.
     #[serde(default)]
     pub exists: Exists,
-    /// What to do when the disk is full; `drop` by default.
+    /// Action if the disk is full. Default: `drop`.
     #[serde(default)]
     pub on_full: OnFull,
 }

@@ -10,20 +10,20 @@ use serde::Deserialize;
 
 /// Writes the bytes of every message to a file.
 ///
-/// The `file` source reads the same file back with the same `framing`. Elements of more than one
-/// byte are written in little-endian order.
+/// A `file` source with the same `framing` reads the file back. Elements of more than one byte are
+/// written in little-endian order.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct FileSinkConfig {
-    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of
-    /// the path is created.
+    /// Path of the file, relative to the graph's folder or to the folder given with `--out`. If the
+    /// last folder of the path does not exist, the node creates it.
     pub path: String,
-    /// What to do with a file that already exists; `replace` by default.
+    /// Action if the file already exists. Default: `replace`.
     #[serde(default)]
     pub exists: Exists,
-    /// What to do when the disk is full; `drop` by default.
+    /// Action if the disk is full. Default: `drop`.
     #[serde(default)]
     pub on_full: OnFull,
-    /// How the end of a message is marked; `lines` by default.
+    /// How messages are separated in the byte stream. Default: `lines`.
     #[serde(default)]
     pub framing: Framing,
 }

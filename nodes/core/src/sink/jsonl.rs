@@ -12,18 +12,18 @@ use serde::Deserialize;
 
 /// Writes one JSON object per message to a file, one per line: `{"seq":0,"<input>":...}`.
 ///
-/// Inputs may have any names. A scalar is a number, text is a string, any other tensor is an array
-/// nested by its shape. NaN and infinities are `null`. With several inputs, `seq` is the number of
-/// the trigger's or the anchor's message.
+/// Inputs may have any names. A scalar is a number, text is a string, and any other tensor is a
+/// nested array. NaN and infinities are `null`. With several inputs, `seq` is the sequence number
+/// of the trigger or anchor message.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct JsonlConfig {
-    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of
-    /// the path is created.
+    /// Path of the file, relative to the graph's folder or to the folder given with `--out`. If the
+    /// last folder of the path does not exist, the node creates it.
     pub path: String,
-    /// What to do with a file that already exists; `replace` by default.
+    /// Action if the file already exists. Default: `replace`.
     #[serde(default)]
     pub exists: Exists,
-    /// What to do when the disk is full; `drop` by default.
+    /// Action if the disk is full. Default: `drop`.
     #[serde(default)]
     pub on_full: OnFull,
 }

@@ -8,21 +8,22 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Writes all messages as one array that `numpy.load` reads. Its first dim is the number of
+/// Writes all messages as one array that `numpy.load` reads. The first dim is the number of
 /// messages.
 ///
-/// All messages have the same, fixed shape. `bf16` is refused, because NumPy has no such type.
-/// While the graph runs, the header of the file is brought up to date whenever no further message
-/// is waiting, and twice a second otherwise.
+/// All messages have the same fixed shape. `bf16` is rejected, because NumPy does not support this
+/// type. During the run, the node updates the file header when the input queue is empty, and
+/// otherwise twice a second.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct NpySinkConfig {
-    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of
-    /// the path is created.
+    /// Path of the file, relative to the graph's folder or to the folder given with `--out`. If the
+    /// last folder of the path does not exist, the node creates it.
     pub path: String,
-    /// What to do with a file that already exists, `replace` or `fail`; `replace` by default.
+    /// Action if the file already exists: `replace` or `fail`; `append` is not supported. Default:
+    /// `replace`.
     #[serde(default)]
     pub exists: Exists,
-    /// What to do when the disk is full; `drop` by default.
+    /// Action if the disk is full. Default: `drop`.
     #[serde(default)]
     pub on_full: OnFull,
 }

@@ -5,8 +5,8 @@ use limen::node::{Building, Connected, Many, MessageSet, Metrics, Node, NodeErro
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Discards messages and counts them. With several inputs, of any names, a set of messages counts
-/// as one.
+/// Discards and counts messages. Inputs may have any names. With several inputs, a set of messages
+/// counts as one message.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct NullConfig {}
 

@@ -7,21 +7,25 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Compares the inputs `predicted` and `truth` and reports how often they agree.
+/// Compares the inputs `predicted` and `truth` and reports how often the inputs agree.
 ///
-/// With `task: labels`, both are `i32[]`, and the report has `accuracy`, `correct`, `total`. With
-/// `task: boxes`, both are `f32[≤n,6]`, and the report has `precision`, `recall`, `true_positives`,
-/// `false_positives`, `missed`, and `mean_average_precision`: the mean over the classes of the
-/// precision at 101 recalls, as COCO has it, at the one `iou`. For that the detector's threshold
-/// should be low; scores count from 0 to 1, in steps of 1/1024. Ratios whose denominator is 0
-/// are 0.
+/// With `task: labels`, both inputs are `i32[]`. The report contains `accuracy`, `correct` and
+/// `total`.
+///
+/// With `task: boxes`, both inputs are `f32[≤n,6]`. The report contains `precision`, `recall`,
+/// `true_positives`, `false_positives`, `missed` and `mean_average_precision`.
+/// `mean_average_precision` is the COCO mean over classes (101 recall points), at the single
+/// threshold `iou`. This metric needs a detector with a low score threshold. Scores range from 0 to
+/// 1, with a resolution of 1/1024.
+///
+/// The node reports 0 for a ratio whose denominator is 0.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ScoreConfig {
-    /// What to compare; `labels` by default.
+    /// What to compare. Default: `labels`.
     #[serde(default)]
     pub task: Task,
-    /// A predicted box matches a true box of its class if their intersection over union is at least
-    /// this; 0.5 by default.
+    /// Minimum intersection over union, 0 to 1, at which a predicted box matches a true box of its
+    /// class. Default: 0.5.
     #[serde(default = "half")]
     pub iou: f32,
 }
@@ -34,11 +38,11 @@ fn half() -> f32 {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Task {
-    /// One integer per message.
+    /// One integer label per message.
     #[default]
     Labels,
-    /// Boxes with classes; each true box is matched at most once. Predicted boxes are matched in
-    /// the order of their scores.
+    /// Boxes with classes. Predicted boxes are matched in descending order of score. Each true box
+    /// is matched at most once.
     Boxes,
 }
 

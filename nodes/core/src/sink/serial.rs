@@ -16,17 +16,17 @@ const SEND_WAIT: u64 = 100_000_000;
 
 /// Sends the bytes of every message to a serial device.
 ///
-/// The line has 8 data bits, no parity, one stop bit and no flow control. The device is outside the
-/// graph's folder, so the command line has to allow it: `--allow-path /dev`. The next message is
-/// taken when the device has taken this one. Messages that the device does not accept in time are
-/// counted (`full`), and so are messages for a device that is gone (`unsent`).
+/// The line uses 8 data bits, no parity, one stop bit and no flow control. The device is outside
+/// the graph's folder, so the command line must include `--allow-path /dev`. The node reads the
+/// next message after the device has accepted the current message. The node counts messages that
+/// the device does not accept in time (`full`), and messages for a missing device (`unsent`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct SerialSinkConfig {
-    /// The device file, such as `/dev/ttyUSB0`.
+    /// Path of the device file, such as `/dev/ttyUSB0`.
     pub path: String,
-    /// Bits per second, such as `115200`.
+    /// Speed in bits per second, such as `115200`.
     pub baud: u32,
-    /// How the end of a message is marked; `lines` by default.
+    /// How messages are separated in the byte stream. Default: `lines`.
     #[serde(default)]
     pub framing: Framing,
 }

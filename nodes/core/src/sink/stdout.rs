@@ -15,15 +15,17 @@ const BUFFER: usize = 8 << 10;
 
 /// Writes the bytes of every message to standard output, for the next program of a pipeline.
 ///
-/// `limen-run` prints its report there too, after the last message; with `--quiet` only problems
-/// are printed. With `--json`, which reserves standard output for the report, messages go to
-/// standard error. When the reader closes the pipe, as `| head` does, the node fails, which ends
-/// the run unless `on_error` says otherwise. While the reader does not read, the node waits, and so
-/// do the blocking edges upstream. Messages that are still not written when `run.stop` has passed
-/// are counted (`unwritten`).
+/// `limen-run` prints its report to standard output after the last message. With `--quiet`,
+/// `limen-run` prints only problems. With `--json`, standard output is reserved for the report, and
+/// messages go to standard error.
+///
+/// If the reader closes the pipe, as `| head` does, the node fails. By default, this failure ends
+/// the run; `on_error` can change this. While the reader does not read, the node and the blocking
+/// edges upstream wait. The node counts messages that are not written before `run.stop` expires
+/// (`unwritten`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct StdoutConfig {
-    /// How the end of a message is marked; `lines` by default.
+    /// How messages are separated in the byte stream. Default: `lines`.
     #[serde(default)]
     pub framing: Framing,
 }

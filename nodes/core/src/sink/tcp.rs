@@ -19,31 +19,35 @@ const CONNECT_WAIT: u64 = 500_000_000;
 /// How long to wait for the last bytes when the stream ends, ns.
 const DRAIN_WAIT: u64 = 500_000_000;
 
-/// Sends the bytes of every message over TCP: to all connected peers (`listen`), or over a
-/// connection that the node makes, and remakes when it is lost (`connect`).
+/// Sends the bytes of every message over TCP.
 ///
-/// Messages without a connection are counted (`unsent`), and so are messages for a peer that still
-/// has an earlier one pending (`full`). A peer that does not read slows the graph only if the node
-/// made the connection: it then waits up to 100 ms, once until the peer reads again. A peer is
-/// disconnected when it has accepted nothing for 8 s. A message counts as sent when the kernel has
-/// taken it; whether it arrived is not known.
+/// With `listen`, the node sends each message to all connected peers. With `connect`, the node
+/// makes one connection and reconnects when the connection ends.
+///
+/// The node counts messages without a connection (`unsent`), and messages for a peer with an
+/// earlier message pending (`full`). With `listen`, a slow peer never slows the graph. With
+/// `connect`, the node waits up to 100 ms for a slow peer, then does not wait again until the peer
+/// reads. The kernel disconnects a peer that has accepted nothing for 8 s. A message counts as sent
+/// when the kernel accepts the message; delivery is not confirmed.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct TcpSinkConfig {
-    /// The address to listen on: a port alone cannot be reached from other machines, `0.0.0.0:9000`
-    /// listens on all interfaces, `192.168.1.5:9000` on the interface with that address.
+    /// Address to listen on. With a port alone, such as `9000`, the node accepts connections only
+    /// from this machine. `0.0.0.0:9000` listens on all interfaces. `192.168.1.5:9000` listens on
+    /// the interface with that address.
     pub listen: Option<Address>,
-    /// The address to connect to, instead of `listen`: a port alone is a port of this machine.
+    /// Address to connect to, instead of `listen`. A port alone is a port of this machine.
     pub connect: Option<Address>,
-    /// How the end of a message is marked; `lines` by default.
+    /// How messages are separated in the byte stream. Default: `lines`.
     #[serde(default)]
     pub framing: Framing,
-    /// Most connections at a time, up to 64; further ones are closed at once and counted
-    /// (`refused`). 16 by default.
+    /// Maximum number of simultaneous connections, 1 to 64; only with `listen`. The node closes
+    /// further connections immediately and counts them (`refused`). Default: 16.
     pub max_connections: Option<usize>,
-    /// Closes a connection whose peer has not taken all pending bytes for this long, such as `10s`,
-    /// and counts it (`idle`). By default only the kernel closes connections, after 8 s in which
-    /// the peer accepts nothing. With or without `idle`, when the limit of connections is reached,
-    /// a new one displaces one that has been idle for 5 s (`displaced`).
+    /// Maximum time for a peer to accept all pending bytes, such as `10s`. After this time, the
+    /// node closes the connection and counts it (`idle`). By default, only the kernel closes
+    /// connections, after 8 s in which the peer accepts nothing. At the connection limit, a new
+    /// connection replaces a connection that has been idle for 5 s. The node counts replaced
+    /// connections (`displaced`). This replacement also applies without `idle`.
     pub idle: Option<Span>,
 }
 

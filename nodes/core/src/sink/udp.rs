@@ -15,13 +15,12 @@ const LARGEST: usize = 65_507;
 
 /// Sends the bytes of every message as a datagram.
 ///
-/// Whether a datagram arrives is not known. A message that cannot be sent at once, because the
-/// network is down or its queue is full, is counted (`unsent`) and does not stop the graph. A
-/// message of more than 65507 bytes fails the call.
+/// Delivery is not confirmed. If the network is down or the send queue is full, the node counts the
+/// message (`unsent`) and continues. If a message is larger than 65507 bytes, the call fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct UdpSinkConfig {
-    /// The address to send to: a port alone is a port of this machine, `192.168.1.5:9000` one of
-    /// another machine, which may be a broadcast address or a multicast group.
+    /// Address to send to. A port alone is a port of this machine. `192.168.1.5:9000` is a port of
+    /// another machine. The address may be a broadcast or multicast address.
     pub to: Address,
 }
 

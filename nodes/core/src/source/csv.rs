@@ -20,44 +20,51 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use table::{CsvTable, LONGEST_ROW};
 
-/// Reads the rows of a comma-separated file as numbers: `row` `f32[n]`, or `f64[n]` if the file has
-/// numbers with more digits than `f32` keeps.
+/// Reads the rows of a comma-separated file as numbers: `row` `f32[n]` or `f64[n]`.
 ///
-/// The first line names the columns, with units in brackets or without: `ax (m/s²)`; names and
-/// units go on into tables and recordings. A first line of numbers is data.
+/// The first line names the columns. A name may end with a unit in parentheses: `ax (m/s²)`. Tables
+/// and recordings use these names and units. If the first line contains only numbers, the line is
+/// data and the columns have no names.
 ///
-/// A column with a `type` has an output of its own: `columns: [{ name: t, type: i64 }, ax, ay]`
-/// produces `t` `i64[]` and `row` `f32[2]`. Time stamps in nanoseconds need `i64`. The first 1,000
-/// rows decide whether `row` is `f32` or `f64`; `type` sets it. Later rows with more digits than it
-/// keeps fail one call, unless `type` is set.
+/// A column with a `type` has a separate output: `columns: [{ name: t, type: i64 }, ax, ay]`
+/// produces `t` `i64[]` and `row` `f32[2]`. Timestamps in nanoseconds need `i64`. `row` is `f64` if
+/// `f32` would round a number in the first 1,000 rows; `type` overrides this choice. Without
+/// `type`, a call fails if a later row has more digits than `row` keeps.
 ///
-/// A missing value is NaN, which integer types do not have: an empty field, `nan`, `NA`, `N/A`,
-/// `n/a`, `null`, `NULL`, `None`, `<NA>`, `#N/A`, and whatever else pandas reads as missing. Rows
-/// with a missing value are counted (`missing`). A field that is not a number of its type, or a row
-/// that is too long, fails one call; with `on_error: skip` the next row follows.
+/// A missing value is read as NaN. Missing values are an empty field, `nan`, `NA`, `N/A`, `n/a`,
+/// `null`, `NULL`, `None`, `<NA>`, `#N/A`, and every other marker that pandas reads as missing. The
+/// node counts rows with a missing value (`missing`). A missing value in an integer column fails
+/// the call.
+///
+/// The call fails if a field is not a number of its column's type. The call also fails if a row has
+/// the wrong number of fields or exceeds `max_bytes`. With `on_error: skip`, the node continues
+/// with the next row.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CsvSourceConfig {
-    /// The file, relative to the graph's folder.
+    /// Path of the file, relative to the graph's folder.
     pub path: String,
-    /// The columns to read, in the order of the output; all by default. A column is its name, its
-    /// number from 0, or `{ name: t, type: i64, to: time }`, which has an output of its own: `to`,
-    /// or by default its name.
+    /// Columns to read, in the order of the output. A column is a name, an index from 0, or a map
+    /// such as `{ name: t, type: i64, to: time }`. A map adds an output for the column, named by
+    /// `to` (default: the column's name). Columns with the same `type` and `to` share one output.
+    /// Default: all columns.
     #[serde(default)]
     pub columns: Vec<Column>,
-    /// The element type of `row`. With `f32`, numbers are rounded. By default it is `f32`, or `f64`
-    /// if `f32` would round a number of the first 1,000 rows.
+    /// Element type of `row`. `f32` rounds numbers with more digits. Default: `f32`, or `f64` if
+    /// `f32` would round a number in the first 1,000 rows.
     #[serde(rename = "type")]
     pub dtype: Option<DType>,
-    /// Whether the first line names the columns. By default it does unless it has numbers only.
+    /// Whether the first line contains the column names. Default: `true`, unless the first line
+    /// contains only numbers.
     pub header: Option<bool>,
-    /// Bytes of the longest row, not counting separators and quotes, such as `4MiB`; `1MiB` by
-    /// default.
+    /// Maximum size of a row in bytes, without separators and quotes, from `1B` to `1GiB`. Default:
+    /// `1MiB`.
     #[serde(default = "max_bytes")]
     pub max_bytes: Bytes,
-    /// Rows per second, such as `100Hz`: row `n` is due `n` periods after the first, and a late one
-    /// keeps its due time as origin. By default rows are sent as fast as the graph accepts them.
+    /// Rows per second, such as `100Hz`. Row `n` is due `n` periods after the first row. The origin
+    /// of a row is its due time, even if the row is late. Default: as fast as the graph accepts
+    /// rows.
     pub rate: Option<Rate>,
-    /// How many times to read the file; 1 by default.
+    /// Number of times to read the file; at least 1. Default: 1.
     #[serde(default = "one")]
     pub repeat: u32,
 }

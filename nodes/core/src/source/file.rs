@@ -16,28 +16,30 @@ use serde::Deserialize;
 use std::io::{self, ErrorKind, Read, Seek};
 use std::ops::Range;
 
-/// Reads a file in lines, records or chunks: `bytes` `u8[≤max_bytes]`.
+/// Reads a file as lines, records or chunks: `bytes` `u8[≤max_bytes]`.
 ///
-/// A message that is too long fails one call; with `on_error: skip` the next message follows.
+/// If a message is longer than `max_bytes`, the call fails. With `on_error: skip`, the node
+/// continues with the next message.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct FileSourceConfig {
-    /// The file, relative to the graph's folder.
+    /// Path of the file, relative to the graph's folder.
     pub path: String,
-    /// How the end of a message is marked; `lines` by default.
+    /// How messages are separated in the byte stream. Default: `lines`.
     #[serde(default)]
     pub framing: Framing,
-    /// Bytes of the longest message, such as `4KiB`; `64KiB` by default. With `framing: raw`, every
-    /// message but the last has this size, with `framing: fixed` every message.
+    /// Maximum size of a message in bytes, from `1B` to `1GiB`. Default: `64KiB`. With `framing:
+    /// fixed`, every message has exactly this size. With `framing: raw`, every message except the
+    /// last has this size.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
-    /// The content of a message: `text`, which `csv`, `jsonl` and `console` write as text, or
-    /// `bytes`. By default `text` with lines, else `bytes`.
+    /// Type of the content. The sinks `csv`, `jsonl` and `console` write `text` as text. Default:
+    /// `text` if `framing` is `lines` or `lines_crlf`, otherwise `bytes`.
     pub content: Option<Content>,
-    /// Messages per second, such as `100Hz`: message `n` is due `n` periods after the first, and a
-    /// late one keeps its due time as origin. By default messages are sent as fast as the graph
-    /// accepts them.
+    /// Messages per second, such as `100Hz`. Message `n` is due `n` periods after the first
+    /// message. The origin of a message is its due time, even if the message is late. Default: as
+    /// fast as the graph accepts messages.
     pub rate: Option<Rate>,
-    /// How many times to read the file; 1 by default.
+    /// Number of times to read the file; at least 1. Default: 1.
     #[serde(default = "one")]
     pub repeat: u32,
 }

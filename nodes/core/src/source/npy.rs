@@ -12,20 +12,20 @@ use serde::Deserialize;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
-/// Reads an array from a NumPy `.npy` file, one item of its first dim per message: `value`, with
-/// the type of the array and the shape of an item. An array of bools becomes `u8`: 0 or 1.
+/// Reads an array from a NumPy `.npy` file, one item of the first dim per message. `value` has the
+/// element type of the array and the shape of an item. Bools become `u8`: 0 or 1.
 ///
-/// Type and shape are known while planning. From a truncated file the complete items are sent, then
-/// one call fails.
+/// The type and shape are known during planning. If the file is truncated, the node sends the
+/// complete items, then one call fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct NpySourceConfig {
-    /// The file, relative to the graph's folder.
+    /// Path of the file, relative to the graph's folder.
     pub path: String,
-    /// Items per second, such as `100Hz`: item `n` is due `n` periods after the first, and a late
-    /// one keeps its due time as origin. By default items are sent as fast as the graph accepts
-    /// them.
+    /// Items per second, such as `100Hz`. Item `n` is due `n` periods after the first item. The
+    /// origin of an item is its due time, even if the item is late. Default: as fast as the graph
+    /// accepts items.
     pub rate: Option<Rate>,
-    /// How many times to read the file; 1 by default.
+    /// Number of times to read the file; at least 1. Default: 1.
     #[serde(default = "one")]
     pub repeat: u32,
 }

@@ -16,29 +16,30 @@ use std::io::Read as _;
 
 /// Receives messages from a serial device: `bytes` `u8[≤max_bytes]`.
 ///
-/// The line has 8 data bits, no parity, one stop bit and no flow control. The device is outside the
-/// graph's folder, so the command line has to allow it: `--allow-path /dev`. Messages longer than
-/// `max_bytes` are counted (`too_large`), and so are messages that are not framed as they should be
-/// (`malformed`) or cut short because the device was lost (`partial`). The graph does not start if
-/// the device is missing; a device that is unplugged later is reopened when it is back. The origin
-/// of a message is the time at which its last bytes were read, because the kernel does not
-/// timestamp serial input.
+/// The line uses 8 data bits, no parity, one stop bit and no flow control. The device is outside
+/// the graph's folder, so the command line must include `--allow-path /dev`. If the device is
+/// missing, the graph does not start. If the device is unplugged later, the node reopens the device
+/// when it returns (`on_close`).
+///
+/// The report lists lost messages as `too_large` (longer than `max_bytes`), `malformed` (invalid
+/// framing) or `partial` (cut short by a disconnect). The origin of a message is the time at which
+/// its last bytes were read, because the kernel does not timestamp serial input.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct SerialSourceConfig {
-    /// The device file, such as `/dev/ttyUSB0`.
+    /// Path of the device file, such as `/dev/ttyUSB0`.
     pub path: String,
-    /// Bits per second, such as `115200`.
+    /// Speed in bits per second, such as `115200`.
     pub baud: u32,
-    /// How the end of a message is marked; `lines` by default.
+    /// How messages are separated in the byte stream. Default: `lines`.
     #[serde(default)]
     pub framing: Framing,
-    /// Bytes of the longest message, such as `4KiB`; `64KiB` by default.
+    /// Maximum size of a message in bytes, from `1B` to `1GiB`. Default: `64KiB`.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
-    /// The content of a message: `text`, which `csv`, `jsonl` and `console` write as text, or
-    /// `bytes`. By default `text` with lines, else `bytes`.
+    /// Type of the content. The sinks `csv`, `jsonl` and `console` write `text` as text. Default:
+    /// `text` if `framing` is `lines` or `lines_crlf`, otherwise `bytes`.
     pub content: Option<limen::message::Content>,
-    /// What to do when the device has disappeared; `reconnect` by default.
+    /// Action if the device disappears. Default: `reconnect`.
     #[serde(default)]
     pub on_close: OnClose,
 }

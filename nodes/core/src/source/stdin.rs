@@ -13,22 +13,23 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{self, Stdin as Input};
 
-/// Reads standard input in lines, in records or as it arrives: `bytes` `u8[≤max_bytes]`.
+/// Reads standard input as lines, records or chunks: `bytes` `u8[≤max_bytes]`.
 ///
-/// The stream ends when the input ends. A message that is too long fails one call; with
-/// `on_error: skip` the next message follows.
+/// The stream ends when the input ends. If a message is longer than `max_bytes`, the call fails.
+/// With `on_error: skip`, the node continues with the next message.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct StdinConfig {
-    /// How the end of a message is marked; `lines` by default.
+    /// How messages are separated in the byte stream. Default: `lines`.
     #[serde(default)]
     pub framing: Framing,
-    /// Bytes of the longest message, such as `4KiB`; `64KiB` by default. With `framing: fixed`,
-    /// every message has this size: `max_bytes: 921600B` takes raw frames of 640×480 pixels with
-    /// three channels, which `reshape` makes an image (`shape: [480, 640, 3]`).
+    /// Maximum size of a message in bytes, from `1B` to `1GiB`. Default: `64KiB`. With `framing:
+    /// fixed`, every message has exactly this size. For example, `max_bytes: 921600B` reads raw
+    /// frames of 640×480 pixels with three channels. `reshape` with `shape: [480, 640, 3]` converts
+    /// these messages to images.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
-    /// The content of a message: `text`, which `csv`, `jsonl` and `console` write as text, or
-    /// `bytes`. By default `text` with lines, else `bytes`.
+    /// Type of the content. The sinks `csv`, `jsonl` and `console` write `text` as text. Default:
+    /// `text` if `framing` is `lines` or `lines_crlf`, otherwise `bytes`.
     pub content: Option<limen::message::Content>,
 }
 

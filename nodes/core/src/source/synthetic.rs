@@ -20,31 +20,33 @@ const MIN_SCENE: usize = 56;
 
 /// Generates images or plain tensors. The same config produces the same data on every machine.
 ///
-/// Outputs: `value` for `counter` and for `noise` with a `shape`; otherwise `image`
-/// `u8[height,width,channels]`, and for `scenes` and `moving` also the true boxes, `boxes`
+/// `counter` produces `value`. `noise` produces `value` if `shape` is set. Otherwise, the output is
+/// `image` `u8[height,width,channels]`. `scenes` and `moving` also produce the true boxes: `boxes`
 /// `f32[≤5,6]`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct SyntheticConfig {
     /// What to generate.
     pub pattern: Pattern,
-    /// Width of the images in pixels.
+    /// Width of the images in pixels; at least 56 for `scenes` and `moving`. Required if the output
+    /// is `image`.
     pub width: Option<usize>,
-    /// Height of the images in pixels.
+    /// Height of the images in pixels; at least 56 for `scenes` and `moving`. Required if the
+    /// output is `image`.
     pub height: Option<usize>,
-    /// Channels of the images; 3 by default.
+    /// Channels of the images: 1 to 3 for `ramp`, 3 for `scenes` and `moving`, at least 1 for
+    /// `noise`. Default: 3.
     pub channels: Option<usize>,
-    /// Shape of the tensors, for `counter` and `noise`; `counter` produces scalars by default.
+    /// Shape of `value`, for `counter` and `noise`. Default for `counter`: a scalar.
     pub shape: Option<Vec<usize>>,
-    /// Element type of the tensors, for `counter` (`u64` by default) and for `noise` with a `shape`
-    /// (`u8` by default).
+    /// Element type of `value`. Default: `u64` for `counter`, `u8` for `noise`.
     pub dtype: Option<DType>,
-    /// Messages per second, such as `30Hz`: message `n` is due `n` periods after the first, and a
-    /// late one keeps its due time as origin. By default messages are sent as fast as the graph
-    /// accepts them.
+    /// Messages per second, such as `30Hz`. Message `n` is due `n` periods after the first message.
+    /// The origin of a message is its due time, even if the message is late. Default: as fast as
+    /// the graph accepts messages.
     pub rate: Option<Rate>,
-    /// How many messages to send; unlimited by default.
+    /// Number of messages to send. Default: unlimited.
     pub count: Option<u64>,
-    /// The seed of `noise`, `scenes` and `moving`; 0 by default.
+    /// Seed of `noise`, `scenes` and `moving`. Default: 0.
     #[serde(default)]
     pub seed: u64,
 }
@@ -54,17 +56,18 @@ pub struct SyntheticConfig {
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
-    /// A moving diagonal sawtooth: ((x·(c+1))/2 + (y·(3−c))/2 + 7·n) mod 256, with integer
-    /// divisions, for column x, row y, channel c of message n.
+    /// Moving diagonal sawtooth: ((x·(c+1))/2 + (y·(3−c))/2 + 7·n) mod 256, with integer divisions.
+    /// x is the column, y the row, c the channel, and n the sequence number of the message.
     Ramp,
-    /// Random numbers: integers over their whole range, floats in [0, 1).
+    /// Random numbers. Integers cover the whole range of their type. Floats are in [0, 1).
     Noise,
-    /// Squares (class 0), discs (1) and triangles (2) on a dark background, with their boxes.
+    /// Squares (class 0), discs (class 1) and triangles (class 2) on a dark background, with their
+    /// boxes.
     Scenes,
-    /// Five such shapes that move in straight lines and turn back at the edges, with their boxes; a
-    /// row is the same shape in every message.
+    /// Five shapes of `scenes` that move in straight lines and turn back at the edges. A row of
+    /// `boxes` describes the same shape in every message.
     Moving,
-    /// The sequence number of the message in the first element; the other elements are not written.
+    /// The first element is the sequence number of the message. The other elements are unspecified.
     Counter,
 }
 

@@ -11,39 +11,42 @@ use limen::unit::{Bytes, Span};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Receives messages over TCP: `bytes` `u8[≤max_bytes]`. It accepts connections (`listen`), or
-/// makes one and remakes it when it is lost (`connect`).
+/// Receives messages over TCP: `bytes` `u8[≤max_bytes]`.
 ///
-/// Messages longer than `max_bytes` are counted (`too_large`) without being buffered; with a length
-/// prefix, the connection is closed as well. Messages that are not framed as they should be are
-/// counted (`malformed`), and connections that end within a message (`partial`). The origin of a
-/// message is the time at which its last bytes were read, because the kernel does not timestamp TCP
-/// input. Nothing is authenticated or encrypted.
+/// With `listen`, the node accepts connections. With `connect`, the node makes one connection and
+/// reconnects when the connection ends.
+///
+/// The report lists lost messages as `too_large` (longer than `max_bytes`), `malformed` (invalid
+/// framing) or `partial` (cut short by a disconnect). With a length prefix, a message longer than
+/// `max_bytes` also closes the connection. The origin of a message is the time at which its last
+/// bytes were read, because the kernel does not timestamp TCP input. The node does not authenticate
+/// or encrypt connections.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct TcpSourceConfig {
-    /// The address to listen on: a port alone cannot be reached from other machines, `0.0.0.0:9000`
-    /// listens on all interfaces, `192.168.1.5:9000` on the interface with that address.
+    /// Address to listen on. With a port alone, such as `9000`, the node accepts connections only
+    /// from this machine. `0.0.0.0:9000` listens on all interfaces. `192.168.1.5:9000` listens on
+    /// the interface with that address.
     pub listen: Option<Address>,
-    /// The address to connect to, instead of `listen`: a port alone is a port of this machine.
+    /// Address to connect to, instead of `listen`. A port alone is a port of this machine.
     pub connect: Option<Address>,
-    /// How the end of a message is marked; `lines` by default.
+    /// How messages are separated in the byte stream. Default: `lines`.
     #[serde(default)]
     pub framing: Framing,
-    /// Bytes of the longest message, such as `4KiB`; `64KiB` by default.
+    /// Maximum size of a message in bytes, from `1B` to `1GiB`. Default: `64KiB`.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
-    /// The content of a message: `text`, which `csv`, `jsonl` and `console` write as text, or
-    /// `bytes`. By default `text` with lines, else `bytes`.
+    /// Type of the content. The sinks `csv`, `jsonl` and `console` write `text` as text. Default:
+    /// `text` if `framing` is `lines` or `lines_crlf`, otherwise `bytes`.
     pub content: Option<limen::message::Content>,
-    /// Most connections at a time, up to 64; further ones are closed at once and counted
-    /// (`refused`). 16 by default.
+    /// Maximum number of simultaneous connections, 1 to 64; only with `listen`. The node closes
+    /// further connections immediately and counts them (`refused`). Default: 16.
     pub max_connections: Option<usize>,
-    /// Closes a connection from which no complete message has arrived for this long, such as `30s`,
-    /// and counts it (`idle`); never by default. With or without `idle`, when the limit of
-    /// connections is reached, a new one displaces one that has sent no message in its first 5 s
-    /// (`displaced`).
+    /// Maximum time without a complete message, such as `30s`. After this time, the node closes the
+    /// connection and counts it (`idle`). Default: unlimited. At the connection limit, a new
+    /// connection replaces a connection that sent no message in its first 5 s. The node counts
+    /// replaced connections (`displaced`). This replacement also applies without `idle`.
     pub idle: Option<Span>,
-    /// What to do when the connection, or the last of several, has ended; `reconnect` by default.
+    /// Action if the last open connection ends. Default: `reconnect`.
     #[serde(default)]
     pub on_close: OnClose,
 }

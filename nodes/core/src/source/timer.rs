@@ -8,14 +8,14 @@ use limen::unit::Rate;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Sends numbers at a fixed rate: `tick` `u64[]`, 0, 1, 2 and so on.
+/// Sends the numbers 0, 1, 2 and so on at a fixed rate: `tick` `u64[]`.
 ///
-/// A late tick is sent at once and keeps its due time as origin.
+/// A late tick is sent immediately, with its due time as origin.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct TimerConfig {
     /// Ticks per second, such as `100Hz`.
     pub rate: Rate,
-    /// How many ticks to send; unlimited by default.
+    /// Number of ticks to send. Default: unlimited.
     pub count: Option<u64>,
 }
 

@@ -15,25 +15,25 @@ use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
 /// Receives UDP datagrams, one message each: `bytes` `u8[≤max_bytes]`.
 ///
-/// Lost datagrams are counted: those longer than `max_bytes` (`too_large`), those that the kernel
-/// dropped because its buffer was full (`overrun`), and those still in the kernel when the graph
-/// was stopped (`stopped`). The origin of a message is the time at which the kernel received it.
-/// Nothing is authenticated or encrypted.
+/// The report lists lost datagrams as `too_large` (longer than `max_bytes`), `overrun` (full kernel
+/// buffer) or `stopped` (unread when the graph stopped). The origin of a message is the time at
+/// which the kernel received the datagram. The node does not authenticate or decrypt datagrams.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct UdpSourceConfig {
-    /// The address to listen on: a port alone cannot be reached from other machines, `0.0.0.0:9000`
-    /// listens on all interfaces, `192.168.1.5:9000` on the interface with that address.
-    /// `239.1.2.3:9000` or `[ff02::1234]:9000` joins a multicast group.
+    /// Address to listen on. With a port alone, such as `9000`, the node receives datagrams only
+    /// from this machine. `0.0.0.0:9000` listens on all interfaces. `192.168.1.5:9000` listens on
+    /// the interface with that address. `239.1.2.3:9000` or `[ff02::1234]:9000` joins a multicast
+    /// group.
     pub listen: Address,
-    /// The interface on which to join the multicast group that `listen` names: for IPv4 the address
-    /// of the interface, such as `192.168.1.5`, for IPv6 its name, such as `eth0`. By default it is
-    /// joined on all interfaces.
+    /// Interface on which to join the multicast group in `listen`. For IPv4, write the address of
+    /// the interface, such as `192.168.1.5`. For IPv6, write the name of the interface, such as
+    /// `eth0`. Default: all interfaces.
     pub interface: Option<String>,
-    /// Bytes of the longest message, such as `4KiB`; `64KiB` by default.
+    /// Maximum size of a message in bytes, from `1B` to `1GiB`. Default: `64KiB`.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
-    /// The content of a datagram: `bytes` by default, or `text`, which `csv`, `jsonl` and `console`
-    /// write as text.
+    /// Type of the content. The sinks `csv`, `jsonl` and `console` write `text` as text. Default:
+    /// `bytes`.
     #[serde(default = "bytes")]
     pub content: limen::message::Content,
 }

@@ -6,12 +6,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// The address a socket listens on or sends to: `9000` is a port of this machine that other
-/// machines cannot reach; `192.168.1.5:9000` is a port of the machine or the interface with that
+/// Socket address to listen on or send to. `9000` is a loopback port of this machine, which other
+/// machines cannot reach. `192.168.1.5:9000` is a port of the interface or machine with that
 /// address.
 ///
-/// Host names other than `localhost` are refused: a lookup may take seconds, and its result may
-/// change.
+/// limen rejects host names other than `localhost`, because a lookup can take seconds and its
+/// result can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address(pub SocketAddr);
 

@@ -10,30 +10,30 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::ops::Range;
 
-/// How the end of a message is marked in a byte stream.
+/// How messages are separated in a byte stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Framing {
-    /// Each line is a message, without its line ending (`\n` or `\r\n`).
+    /// One message per line. A source removes the line ending (`\n` or `\r\n`). A sink adds `\n`.
     #[default]
     Lines,
-    /// As `lines`; a sink ends each line with `\r\n`, as NMEA 0183 and many instruments ask for.
+    /// Like `lines`, but a sink ends each line with `\r\n`, which NMEA 0183 requires.
     LinesCrlf,
-    /// No marks: a message is what one read gives, at most `max_bytes`. From a `file`, every
-    /// message but the last has `max_bytes`.
+    /// No framing. A source sends the bytes of each read as one message of at most `max_bytes`. A
+    /// `file` source sends messages of exactly `max_bytes`, except the last message.
     Raw,
-    /// No marks: every message has exactly `max_bytes` bytes, as raw frames of video do. A sink
-    /// takes messages of one size.
+    /// Every message has exactly `max_bytes` bytes, like a raw video frame. A sink expects messages
+    /// of a fixed size.
     Fixed,
-    /// The length of each message precedes it, as 4 bytes in big-endian order.
+    /// A length prefix of 4 bytes in big-endian order precedes each message.
     Length,
-    /// The length of each message precedes it, as 4 bytes in little-endian order.
+    /// A length prefix of 4 bytes in little-endian order precedes each message.
     LengthLe,
-    /// Consistent Overhead Byte Stuffing: a zero ends each message, whose own zeros are replaced. A
-    /// reader finds the next message after lost bytes.
+    /// Consistent Overhead Byte Stuffing (COBS). A zero byte ends each message, and zero bytes
+    /// within the message are encoded. After lost bytes, a source resumes at the next message.
     Cobs,
-    /// SLIP (RFC 1055): the byte 0xC0 ends each message, and is escaped within it. A reader finds
-    /// the next message after lost bytes.
+    /// SLIP (RFC 1055). The byte 0xC0 ends each message, and this byte is escaped within the
+    /// message. After lost bytes, a source resumes at the next message.
     Slip,
 }
 

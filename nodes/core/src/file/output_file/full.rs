@@ -10,17 +10,18 @@ use std::time::{Duration, Instant};
 /// How long to wait after a full disk before the next write.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What to do when the disk is full. Other errors follow the node's `on_error`.
+/// Action if the disk is full. For other errors, the node's `on_error` applies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFull {
-    /// Count the messages that do not fit as lost (`disk_full`), and write again when there is
-    /// room. While messages arrive, the node fails once a second, which is an event, and goes on.
+    /// Skip the messages that do not fit. The report counts skipped messages as lost (`disk_full`).
+    /// Writing resumes when the disk has space. While messages arrive, the node reports one failure
+    /// event per second and continues.
     #[default]
     Drop,
     /// End the run.
     Stop,
-    /// Detach the node; the rest of the graph continues.
+    /// Detach the node. The rest of the graph continues.
     Detach,
 }
 

@@ -8,13 +8,13 @@ use serde::Deserialize;
 /// The output of columns without a type of their own.
 pub(super) const ROW: &str = "row";
 
-/// How a config names a column.
+/// Name or index of a column.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected the name of a column, or its number from 0")]
 pub enum ColumnName {
-    /// By its name in the first line.
+    /// Name of the column in the first line.
     Name(String),
-    /// By its number, from 0.
+    /// Index of the column, from 0.
     Number(u32),
 }
 
@@ -26,17 +26,17 @@ pub enum ColumnName {
     expecting = "expected the name of a column, its number from 0, or `{ name: …, type: …, to: … }`"
 )]
 pub enum Column {
-    /// Its name, or its number from 0: a column of the output `row`.
+    /// Name or index (from 0) of a column in the output `row`.
     Plain(ColumnName),
-    /// A column with a type and an output of its own.
+    /// Column with a separate type and output.
     Typed {
-        /// Its name, or its number from 0.
+        /// Name or index (from 0) of the column.
         name: ColumnName,
-        /// The element type, such as `i64` for time stamps in nanoseconds.
+        /// Element type, such as `i64` for timestamps in nanoseconds.
         #[serde(rename = "type")]
         dtype: DType,
-        /// The name of the output, by default the name of the column. Columns of one type may share
-        /// an output.
+        /// Name of the output. Columns of the same type may share an output. Default: the name of
+        /// the column.
         to: Option<String>,
     },
 }
