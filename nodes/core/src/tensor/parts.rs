@@ -7,10 +7,10 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Empty {
-    /// Drop it.
+    /// Send nothing.
     #[default]
     Drop,
-    /// Send one message without content, part 0 of 0, from which `gather` makes a message without
+    /// Send one message of zeros as part 0 of 0. `gather` converts the message to an output without
     /// parts.
     Send,
 }

@@ -7,11 +7,13 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Finds the greatest element of `f32[...]`. Outputs: `index` `i32[]` (into the flattened tensor)
-/// and `value` `f32[]`.
+/// Finds the greatest element of `f32[...]` and its index.
 ///
-/// Of equal elements the first one wins. NaN is ignored; a tensor of nothing but NaN fails the
-/// call.
+/// The output `index` (`i32[]`) is the index in the flattened tensor. The output `value` (`f32[]`)
+/// is the element.
+///
+/// If several elements are equal, the node selects the first one. The node ignores NaN. If every
+/// element is NaN, the call fails.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct ArgmaxConfig {}
 

@@ -10,22 +10,25 @@ use serde::Deserialize;
 
 /// Converts the elements of a tensor of any shape to another type: `value · scale + offset`.
 ///
-/// Conversion saturates: values out of range become the nearest of the type, which may be an
-/// infinity. To integer types, fractions are truncated and NaN becomes 0, as in NumPy and ONNX.
-/// Between integer types without `scale` and `offset` the conversion is exact; otherwise it is
-/// computed in double precision.
+/// A value outside the range of the type becomes the nearest value of the type. For a
+/// floating-point type, the nearest value may be infinity. Conversion to an integer type truncates
+/// fractions, as in NumPy and ONNX, and converts NaN to 0.
 ///
-/// An integer that `f32` or `f64` cannot hold, such as 16777217 in `f32`, fails the call: time
-/// stamps and counters do not lose digits unnoticed. With `scale` or `offset` the result is
-/// rounded: `scale: 1` only rounds, `scale: 1e-9` converts nanoseconds to seconds.
+/// Without `scale` and `offset`, conversion between integer types is exact within the range. All
+/// other conversions are computed in `f64`.
+///
+/// Without `scale` and `offset`, an integer that `f32` or `f64` cannot represent fails the call,
+/// such as 16777217 in `f32`. Time stamps and counters therefore never lose digits silently. With
+/// `scale` or `offset`, the node rounds the result. `scale: 1` only rounds. `scale: 1e-9` converts
+/// nanoseconds to seconds.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CastConfig {
     /// Element type of the output.
     pub dtype: DType,
-    /// The factor of each element; 1 by default.
+    /// Factor for each element. Default: 1.
     pub scale: Option<f64>,
-    /// What is added to the product; 0 by default. Write 0.5 to round non-negative values to the
-    /// nearest integer.
+    /// Value added to the product. Default: 0. For an integer type, 0.5 rounds non-negative values
+    /// to the nearest integer.
     pub offset: Option<f64>,
 }
 

@@ -10,15 +10,18 @@ use limen::node::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Joins the tensors of several inputs, which may have any names, along one of their dims: `[2,3]`
-/// and `[4,3]` become `[6,3]`.
+/// Joins the tensors of several inputs along one of their dims.
 ///
-/// They follow each other in the order of the inputs in the graph file. Their element types, and
-/// the lengths of all other dims, must be the same; a set of messages in which lengths that vary
-/// (`≤n`) differ is a failed call. The result has the header that `join` selects.
+/// For example, `[2,3]` and `[4,3]` become `[6,3]`. Inputs may have any names. The node joins the
+/// tensors in the order of the inputs in the graph file.
+///
+/// The element type, and the lengths of all other dims, must be the same for all inputs. If lengths
+/// that vary (`≤n`) differ in a set of messages, the call fails. The output has the header that
+/// `join` selects.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ConcatConfig {
-    /// The dim along which they are joined; -1 is the last one; 0 by default.
+    /// Dim along which the node joins the tensors. A negative number counts from the end: -1 is the
+    /// last dim. Default: 0.
     #[serde(default)]
     pub dim: i64,
 }

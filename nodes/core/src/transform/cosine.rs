@@ -13,18 +13,21 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{BufReader, Read};
 
-/// Computes the cosine of the angle between vectors, from −1 to 1: 1 if they have the same
-/// direction.
+/// Computes the cosine of the angle between vectors, from −1 to 1.
 ///
-/// With `references`, finds the most similar of them for each `f32[d]`: `index` `i32[]`, from 0,
-/// and `similarity` `f32[]`. Of equally similar references the first one wins. Without, compares
-/// the inputs `a` and `b`, both `f32[d]`: `similarity` `f32[]`.
+/// Vectors with the same direction have a similarity of 1. The similarity to a vector of length 0
+/// is 0. A vector that contains NaN or infinity fails the call.
 ///
-/// The similarity to a vector of length 0 is 0. A vector with NaN or infinities fails the call.
+/// With `references`, the node finds the most similar reference for each input vector `f32[d]`. The
+/// output `index` (`i32[]`) is the index of the reference, from 0. The output `similarity` is
+/// `f32[]`. If several references are equally similar, the node selects the first one.
+///
+/// Without `references`, the node compares the inputs `a` and `b`, both `f32[d]`. The output is
+/// `similarity` (`f32[]`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CosineConfig {
-    /// A NumPy `.npy` file of `f32[n,d]`, relative to the graph's folder; by default, two inputs
-    /// are compared.
+    /// NumPy `.npy` file with one reference vector per row (`f32[n,d]`). The path is relative to
+    /// the graph's folder. By default, the node compares the inputs `a` and `b`.
     pub references: Option<String>,
 }
 

@@ -8,11 +8,12 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Forwards a message if no other one has followed for `quiet`, or when the stream ends. All other
-/// messages are counted (`stopped`).
+/// Forwards a message if no other message follows for the time `quiet`, or if the stream ends.
+///
+/// The node discards all other messages and counts them (`stopped`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DebounceConfig {
-    /// How long no message may follow.
+    /// Time without another message after which the node forwards the last message.
     pub quiet: Span,
 }
 

@@ -8,10 +8,12 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Forwards the first of every `keep_every` messages; the others are counted (`stopped`).
+/// Forwards the first of every `keep_every` messages.
+///
+/// The node discards the other messages and counts them (`stopped`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecimateConfig {
-    /// One message in this many is forwarded.
+    /// Number of messages per forwarded message, at least 1. 1 forwards all messages.
     pub keep_every: u64,
 }
 

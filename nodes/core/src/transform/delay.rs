@@ -9,15 +9,17 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::VecDeque;
 
-/// Forwards each message `by` after its origin, to align a fast branch with a slow one.
+/// Forwards each message at the time `by` after its origin, to align a fast branch with a slow
+/// branch.
 ///
-/// It holds at most `holds` messages: when one more arrives, the oldest is forwarded early and
-/// counted (`early`). When the stream ends, all messages held are forwarded at once.
+/// The node holds at most `holds` messages. If another message arrives, the node forwards the
+/// oldest held message early and counts it (`early`). When the stream ends, the node forwards all
+/// held messages at once.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DelayConfig {
-    /// How long after its origin a message is forwarded.
+    /// Time between the origin of a message and the moment at which the node forwards the message.
     pub by: Span,
-    /// Most messages held; 64 by default.
+    /// Maximum number of held messages, 1 to 4096. Default: 64.
     #[serde(default = "sixty_four")]
     pub holds: usize,
 }

@@ -9,18 +9,19 @@ use limen::node::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Combines the vectors of a model's tokens, `f32[tokens,d]`, into one, `f32[d]`. A single vector
-/// `f32[d]` is only normalized.
+/// Combines the token vectors of a model, `f32[tokens,d]`, into one vector `f32[d]`.
 ///
-/// An optional input `mask`, integers of any type and of shape `[tokens]`, says which tokens count:
-/// those that are not 0. If no token counts, the result is 0.
+/// If the input is a single vector `f32[d]`, the node only normalizes the vector.
+///
+/// The optional input `mask` has the shape `[tokens]` and any integer type. The node ignores each
+/// token whose mask element is 0. If the mask excludes all tokens, the result is 0.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct EmbeddingsConfig {
-    /// How the tokens are combined; `mean` by default.
+    /// How the node combines the tokens. Default: `mean`.
     #[serde(default)]
     pub pool: Pooling,
-    /// Whether the result is divided by its length, so that its length is 1 (L2); `true` by
-    /// default. A result of length 0 is left as it is.
+    /// Whether the node divides the result by its length (L2 norm), so that the length becomes 1. A
+    /// result of length 0 is unchanged. Default: `true`.
     #[serde(default = "yes")]
     pub normalize: bool,
 }
@@ -33,12 +34,12 @@ fn yes() -> bool {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Pooling {
-    /// The mean of each element.
+    /// Mean of each element.
     #[default]
     Mean,
-    /// The vector of the first token, which many models add for this purpose.
+    /// Vector of the first token. Many models add a token for this purpose.
     Cls,
-    /// The maximum of each element; NaN is ignored.
+    /// Maximum of each element. The node ignores NaN.
     Max,
 }
 

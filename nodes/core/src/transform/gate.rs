@@ -6,13 +6,15 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Forwards messages while it is open. Messages that arrive while it is closed are dropped and
-/// counted (`stopped`).
+/// Forwards messages while the gate is open.
 ///
-/// `open` can be changed while the graph runs: `Running::set(node, "open", 0.0)`.
+/// While the gate is closed, the node discards messages and counts them (`stopped`).
+///
+/// A program can change `open` while the graph runs: `Running::set(node, "open", 0.0)` closes the
+/// gate.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct GateConfig {
-    /// Whether it is open at the start; `true` by default.
+    /// Whether the gate is open at the start. Default: `true`.
     #[serde(default = "yes")]
     pub open: bool,
 }

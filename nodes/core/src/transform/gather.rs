@@ -11,27 +11,31 @@ use limen::{Message, Tensor, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Reassembles the parts into which `scatter` or `crop_boxes` split a message, in their order:
-/// messages of shape `[...]` become one of shape `[≤max, ...]` with the header of the original
-/// message. Texts become one text, each part a line of it.
+/// Reassembles the parts into which `scatter` or `crop_boxes` split a message, in their order.
 ///
-/// A message without parts does not arrive, unless `empty: send` is written where it was split. It
-/// becomes a tensor without rows, or an empty text.
+/// Parts of shape `[...]` become one tensor of shape `[≤max, ...]`. Parts that are text become one
+/// text, with one line per part. The output has the header of the original message.
 ///
-/// A message with missing parts is closed when the stream ends, when `open` later messages have
-/// begun, or, if `within` is set, that long after its first part arrived. It is counted
-/// (`incomplete`), and with `missing: drop` also as lost (`dropped`).
+/// A message that was split into zero parts is forwarded only if the node that split the message
+/// sets `empty: send`. The output is then a tensor without rows, or an empty text.
+///
+/// The node stops waiting for missing parts when the stream ends or when `within` passes. If a new
+/// message begins while `open` messages are incomplete, the node stops waiting for the oldest
+/// message.
+///
+/// The node counts each incomplete message (`incomplete`). With `missing: drop`, incomplete
+/// messages are also counted as lost (`dropped`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct GatherConfig {
-    /// Most parts of one message: the bound of the first dim of the tensor that was scattered, or
-    /// `max` of `crop_boxes`.
+    /// Maximum number of parts of a message, 1 to 65536. Set the bound of the first dim of the
+    /// tensor that was split, or `max` of `crop_boxes`. A message with more parts fails the call.
     pub max: usize,
-    /// Most messages whose parts may be arriving at the same time; 4 by default.
+    /// Maximum number of messages whose parts may arrive at the same time, 1 to 1024. Default: 4.
     #[serde(default = "four")]
     pub open: usize,
-    /// How long to wait for missing parts; unlimited by default.
+    /// How long the node waits for missing parts after the first part arrived. Default: no limit.
     pub within: Option<Span>,
-    /// What to do with a message that has missing parts; `send` by default.
+    /// What the node does with an incomplete message. Default: `send`.
     #[serde(default)]
     pub missing: MissingParts,
 }
@@ -47,7 +51,7 @@ pub enum MissingParts {
     /// Send the parts that arrived.
     #[default]
     Send,
-    /// Drop it.
+    /// Send nothing.
     Drop,
 }
 

@@ -14,38 +14,48 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Computes each output by a formula over the inputs, which may have any names:
-/// `{ speed: 'sqrt(vx*vx + vy*vy)' }`. A single input is called `in`.
+/// Computes each output with a formula over the inputs: `{ speed: 'sqrt(vx*vx + vy*vy)' }`.
 ///
-/// Tensors are computed element by element: all inputs have the same shape, or are single numbers
-/// (`f32[]`). There are `+ - * / % ^`, `< <= > >= == !=`, `&& || !`, `if(is, yes, no)`, `min`,
-/// `max`, `clamp(x, low, high)`, `abs`, `sign`, `floor`, `ceil`, `round`, `trunc`, `sqrt`, `cbrt`,
-/// `hypot`, `pow`, `exp`, `ln`, `log2`, `log10`, `sin`, `cos`, `tan`, `asin`, `acos`, `atan`,
-/// `atan2`, `sinh`, `cosh`, `tanh`, `deg`, `rad`, `is_nan`, `is_finite`, and the numbers `pi` and
-/// `e`. A list has one number for each element of the last dim, such as the means and deviations of
-/// an observation: `(x - [0.1, -2]) / [3, 0.5]`. It may have a name, as an input with a value:
-/// `inputs: { x: obs, mean: { value: [0.1, -2] } }`.
+/// Inputs may have any names. A single input is called `in`. Formulas apply element by element.
+/// Each input is either a scalar, such as `f32[]`, or has the common shape. The outputs have the
+/// header that `join` selects.
 ///
-/// `^` binds most, from the right, then signs, then `* / %`; `%` has the sign of its first number,
-/// and `round` goes away from zero. Everything is computed in `f64`. Unless `dtype` says otherwise,
-/// the output of a comparison is `u8`. A formula that reads `f64`, `i32` or `u32`, such as time
-/// stamps and counters, produces `f64`. Other formulas produce `f32`.
+/// Operators: `+ - * / % ^`, `< <= > >= == !=`, `&& || !`. `^` binds tightest and is
+/// right-associative. Signs bind less tightly than `^`, and more tightly than `* / %`. The result
+/// of `%` has the sign of the dividend.
 ///
-/// What does not fit the output's type becomes the nearest number of it, of `f32` and `f64` an
-/// infinity; in whole types, fractions are truncated and NaN is 0. The metric `not_finite` counts
-/// messages in which a formula gave an infinity or NaN, as a division by zero does, `clipped` those
-/// in which a number did not fit, and `rounded` those in which `f32` rounded a number beyond 2^24.
-/// The result has the header that `join` selects.
+/// Conditions: `if(is, yes, no)`, `is_nan`, `is_finite`. Limits: `min`, `max`, `clamp(x, low,
+/// high)`. Rounding: `floor`, `ceil`, `round`, `trunc`. `round` rounds halves away from zero.
+///
+/// Arithmetic: `abs`, `sign`, `sqrt`, `cbrt`, `hypot`, `pow`, `exp`, `ln`, `log2`, `log10`. Angles:
+/// `sin`, `cos`, `tan`, `asin`, `acos`, `atan`, `atan2`, `sinh`, `cosh`, `tanh`, `deg`, `rad`.
+/// Constants: `pi` and `e`.
+///
+/// A list contains one number for each element of the last dim: `(x - [0.1, -2]) / [3, 0.5]`. An
+/// input with a `value` names a list: `inputs: { x: obs, mean: { value: [0.1, -2] } }`.
+///
+/// Formulas are computed in `f64`. A condition, such as a comparison, produces `u8`. A formula that
+/// reads `f64`, `i32` or `u32` produces `f64`. Any other formula produces `f32`. To change the type
+/// of an output, set `dtype`.
+///
+/// A result outside the range of the output type becomes the nearest value of the type. For a
+/// floating-point type, the nearest value may be infinity. Integer types truncate fractions and
+/// convert NaN to 0.
+///
+/// `not_finite` counts messages in which a formula produced infinity or NaN, for example by a
+/// division by zero. `clipped` counts messages with a result outside the range of the output type.
+/// `rounded` counts messages in which `f32` rounded a number beyond 2^24.
 ///
 /// A result is an angle if the formula keeps an angle of an input, as `yaw + 0.1` and `deg(yaw)`
-/// do, or is an `atan2`. `pick: interpolate` refuses it. `sin(yaw)` is not an angle.
+/// do. The result of `atan2` is also an angle. `sin(yaw)` is not an angle. `pick: interpolate`
+/// rejects angles.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct MapConfig {
-    /// The formula of each output: `{ norm: 'hypot(x, y)', level: { formula: 'v / 3.3 * 100',
-    /// dtype: u8 } }`.
+    /// Formula of each output: `{ norm: 'hypot(x, y)', level: { formula: 'v / 3.3 * 100', dtype: u8
+    /// } }`.
     pub outputs: BTreeMap<String, MapOutput>,
-    /// Numbers and lists by name, which formulas read like inputs. Those that `inputs` gives a
-    /// `value` are put here: `inputs: { x: obs, mean: { value: [0.1, -2] } }`.
+    /// Numbers and lists by name. Formulas read the names like inputs. limen adds each input that
+    /// has a `value`: `inputs: { x: obs, mean: { value: [0.1, -2] } }`.
     #[serde(default)]
     pub constants: BTreeMap<String, FormulaConstant>,
 }
@@ -54,17 +64,17 @@ pub struct MapConfig {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(untagged, deny_unknown_fields, expecting = "expected a formula, or `{ formula: …, dtype: …, unit: … }`")]
 pub enum MapOutput {
-    /// A formula. Its elements are `u8` if it is true or false, `f64` if it reads `f64`, `i32` or
-    /// `u32`, and `f32` otherwise.
+    /// A formula. The elements are `u8` for a comparison, `f64` if the formula reads `f64`, `i32`
+    /// or `u32`, and otherwise `f32`.
     Formula(String),
-    /// A formula, and the type or the unit of its elements.
+    /// A formula with the type or the unit of its elements.
     Typed {
-        /// The formula, over the names of the inputs.
+        /// Formula over the names of the inputs.
         formula: String,
-        /// The type; by default `u8` if it is true or false, `f64` if it reads `f64`, `i32` or
-        /// `u32`, and `f32` otherwise.
+        /// Element type. Default: `u8` for a comparison, `f64` if the formula reads `f64`, `i32` or
+        /// `u32`, and otherwise `f32`.
         dtype: Option<DType>,
-        /// The unit of the results, such as `m/s`, for tables and recordings.
+        /// Unit of the results, such as `m/s`, for tables and recordings.
         unit: Option<String>,
     },
 }

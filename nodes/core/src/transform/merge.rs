@@ -8,11 +8,11 @@ use limen::node::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Forwards the messages of all its inputs, which may have any names, without copying them.
+/// Forwards the messages of all inputs without copying the messages.
 ///
-/// The `join` of the node decides which input is next: `join: { policy: in_turn }`, `oldest_first`
-/// or `priority` (the first input that has a message). By default, inputs that have messages take
-/// turns.
+/// Inputs may have any names. `join` selects the next input: `join: { policy: in_turn }`,
+/// `oldest_first` or `priority`. `priority` selects the first input that has a message. By default,
+/// the node alternates between inputs that have messages.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct MergeConfig {}
 

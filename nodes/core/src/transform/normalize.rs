@@ -7,21 +7,22 @@ use limen::{Tensor, TensorMut};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Subtracts a mean and divides by a standard deviation, in place: `f32` of any shape with one
-/// value for all elements, `f32[c,h,w]` or `f32[h,w,c]` with one value per channel, and other
-/// shapes with one value per element of the last dim.
+/// Subtracts a mean from each element and divides the difference by a standard deviation, in place.
 ///
-/// An observation `f32[3]` of a policy has three means and three standard deviations, as its
-/// training recorded them.
+/// One value applies to all elements of `f32` of any shape. An image, `f32[c,h,w]` or `f32[h,w,c]`,
+/// may have one value per channel. Other shapes may have one value per element of the last dim.
+///
+/// For example, an observation `f32[3]` of a policy has three means and three standard deviations,
+/// as recorded in training.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct NormalizeConfig {
-    /// The mean to subtract: one value, or one per channel of an image, or one per element of the
-    /// last dim.
+    /// Mean to subtract: one value, one value per channel of an image, or one value per element of
+    /// the last dim.
     pub mean: Vec<f32>,
-    /// The standard deviation to divide by: one value, or as many as for a mean per channel or
-    /// element.
+    /// Standard deviation to divide by: one value, or one value per channel or element as for
+    /// `mean`. A value must not be 0.
     pub std: Vec<f32>,
-    /// The layout of the image, if the connected output does not declare one.
+    /// Layout of the image, if the upstream output does not declare a layout.
     pub layout: Option<Layout>,
 }
 

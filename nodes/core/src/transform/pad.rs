@@ -11,20 +11,23 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt;
 
-/// Enlarges tensors of any type with elements of one value: by as many as `before` and `after` say,
-/// or at the ends of the dims up to the shape `to`.
+/// Enlarges tensors of any type with elements of one value.
 ///
-/// With `to`, dims that vary from message to message (`≤n`) become fixed, as most models require.
+/// `before` and `after` set the number of elements to add at each end of a dim. `to` sets the shape
+/// of the output instead. With `to`, dims whose length varies (`≤n`) become fixed, as most models
+/// require.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct PadConfig {
-    /// The shape of the output: as many elements as each message lacks are added at the ends. Not
-    /// together with `before` or `after`.
+    /// Shape of the output, one length per dim. The node adds the missing elements at the end of
+    /// each dim. `to` excludes `before` and `after`.
     pub to: Option<Vec<usize>>,
-    /// How many elements to add before the first of each dim; 0 by default.
+    /// Number of elements to add before the first element of each dim, one number per dim. Default:
+    /// 0.
     pub before: Option<Vec<usize>>,
-    /// How many elements to add after the last of each dim; 0 by default.
+    /// Number of elements to add after the last element of each dim, one number per dim. Default:
+    /// 0.
     pub after: Option<Vec<usize>>,
-    /// The value of the added elements, which the element type must be able to hold; 0 by default.
+    /// Value of the added elements. The element type must be able to hold the value. Default: 0.
     #[serde(default)]
     #[schemars(with = "f64")]
     pub value: FillValue,

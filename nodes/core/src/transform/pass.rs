@@ -6,7 +6,7 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Forwards every message unchanged, without copying it.
+/// Forwards every message unchanged, without copying the message.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct PassConfig {}
 

@@ -7,13 +7,14 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Changes the shape of a tensor of any type; the elements stay in their order.
+/// Changes the shape of a tensor of any type without changing the order of the elements.
 ///
-/// The input may have dims that vary from message to message (`≤n`) if the shape has a `-1`, which
-/// then varies too. A message whose elements do not fill the shape is a failed call.
+/// If the length of an input dim varies (`≤n`), `shape` must contain -1. The length of that output
+/// dim then varies too. A message whose elements do not fill the shape fails the call.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ReshapeConfig {
-    /// The lengths of the dims. One of them may be -1: its length is what the others leave.
+    /// Lengths of the dims, each at least 1. One length may be -1: limen computes this length from
+    /// the number of elements.
     pub shape: Vec<i64>,
 }
 

@@ -10,26 +10,31 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::cmp::Ordering;
 
-/// Forwards each message through the first of its `routes` whose condition is true, without copying
-/// it. Messages that no route takes are dropped and counted (`stopped`).
+/// Forwards each message to the first route whose condition is true, without copying the message.
 ///
-/// A condition compares a value with a number: `"< 2.5"`, `">= 0.9"`, `"== 3"`, `"!= 0"`; `else` is
-/// always true. The value is the first element of the message, or, if the input `by` is connected,
-/// of the message that arrives there with it (a class, a score). Integers are compared exactly, and
-/// `f32` with the `f32` nearest to the number. The inputs are `in` and optionally `by`; the outputs
-/// are the routes.
+/// The inputs are `in` and optionally `by`. The outputs are the routes. If no condition is true,
+/// the node discards the message and counts it (`stopped`).
+///
+/// A condition compares a value with a number: `"< 2.5"`, `">= 0.9"`, `"== 3"`, `"!= 0"`. The
+/// condition `else` is always true. The value is the first element of the message at `in`. If `by`
+/// is connected, the value is the first element of the matching message at `by`, such as a class or
+/// a score.
+///
+/// The node compares integers exactly, and an `f32` with the `f32` nearest to the number. NaN
+/// satisfies only `!=` and `else`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct RouterConfig {
-    /// Name (`to`) and condition (`when`) of each output, in the order in which they are tried.
+    /// Output name (`to`) and condition (`when`) of each route. The node evaluates the routes in
+    /// this order.
     pub routes: Vec<Route>,
 }
 
 /// One output and its condition.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Route {
-    /// The name of the output.
+    /// Name of the output.
     pub to: String,
-    /// The condition: an operator and a number, or `else`.
+    /// Condition: an operator and a number, or `else`.
     pub when: String,
 }
 

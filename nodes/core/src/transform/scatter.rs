@@ -8,15 +8,14 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Sends each row of a tensor of shape `[n, ...]` as a message of shape `[...]`, such as the boxes
-/// of an image one by one.
+/// Sends each row of a tensor of shape `[n, ...]` as a message of shape `[...]`, such as each box
+/// of an image.
 ///
-/// All parts have the header of the original message, with `part` and `parts` set; `gather`
-/// reassembles them.
+/// All parts have the header of the original message, with `part` and `parts` set. `gather`
+/// reassembles the parts.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct ScatterConfig {
-    /// What to do with a tensor without rows; `drop` by default. With `send` it becomes one message
-    /// of zeros, part 0 of 0, from which `gather` makes a message without parts.
+    /// What the node does with a tensor without rows. Default: `drop`.
     #[serde(default)]
     pub empty: Empty,
 }

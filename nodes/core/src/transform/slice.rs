@@ -8,28 +8,28 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Selects elements of one dim of a tensor of any type: those `from` an index up to another, or
-/// with `index` a single one, which removes the dim.
+/// Selects elements of one dim of a tensor of any type.
 ///
-/// Indices count from 0, negative ones from the end: -1 is the last element. Where the length of
-/// the dim varies from message to message (`≤n`), a range ends where the message ends, as in
-/// Python, and a message without the element `index` is a failed call. `step: -1` alone reverses
-/// the dim.
+/// `from` and `to` select a range. `index` selects a single element and removes the dim. Indices
+/// count from 0, and negative indices count from the end: -1 is the last element. `step: -1` alone
+/// reverses the dim.
+///
+/// If the length of the dim varies (`≤n`), a range is clipped to the end of the message, as in
+/// Python. If a message does not contain the element `index`, the call fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct SliceConfig {
-    /// The dim to select from; -1 is the last one; 0 by default.
+    /// Dim to select from. A negative number counts from the end: -1 is the last dim. Default: 0.
     #[serde(default)]
     pub dim: i64,
-    /// The index of the first element; by default the first one, or the last one if `step` is
-    /// negative.
+    /// Index of the first selected element. Default: the first element, or the last element if
+    /// `step` is negative.
     pub from: Option<i64>,
-    /// The index at which to end, without the element there; by default all elements up to the end,
-    /// or up to the first one if `step` is negative.
+    /// Index at which the range ends, exclusive. By default, the range includes all elements up to
+    /// the end, or down to the first element if `step` is negative.
     pub to: Option<i64>,
-    /// The distance from one selected element to the next, negative for the reverse order; 1 by
-    /// default.
+    /// Distance between selected elements, not 0. A negative step reverses the order. Default: 1.
     pub step: Option<i64>,
-    /// The index of the only element to select, without `from`, `to` and `step`.
+    /// Index of the only element to select. `index` excludes `from`, `to` and `step`.
     pub index: Option<i64>,
 }
 

@@ -7,7 +7,7 @@ use limen::{Tensor, TensorMut};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Converts scores `f32[..., n]` into probabilities over the last dim, in place.
+/// Converts scores `f32[..., n]` to probabilities over the last dim, in place.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct SoftmaxConfig {}
 

@@ -10,15 +10,17 @@ use limen::node::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Puts the tensors of several inputs, which may have any names, beside each other along a new dim:
-/// two of `[4,3]` become `[2,4,3]`.
+/// Joins the tensors of several inputs along a new dim.
 ///
-/// They follow each other in the order of the inputs in the graph file. Their element types and
-/// shapes must be the same; a set of messages in which lengths that vary (`≤n`) differ is a failed
-/// call. The result has the header that `join` selects.
+/// For example, two tensors of shape `[4,3]` become `[2,4,3]`. Inputs may have any names. The node
+/// joins the tensors in the order of the inputs in the graph file.
+///
+/// All inputs must have the same element type and shape. If lengths that vary (`≤n`) differ in a
+/// set of messages, the call fails. The output has the header that `join` selects.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct StackConfig {
-    /// The place of the new dim; -1 makes it the last one; 0 by default.
+    /// Position of the new dim. A negative number counts from the end: -1 makes the new dim the
+    /// last dim. Default: 0.
     #[serde(default)]
     pub dim: i64,
 }

@@ -7,12 +7,13 @@ use limen::node::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Forwards sets of matching messages, each through the output with the name of its input, without
-/// copying them.
+/// Forwards sets of matching messages without copying the messages.
 ///
-/// Inputs may have any names. The `join` of the node decides which messages match, usually
-/// `join: { policy: by_time, within: 5ms }`. Messages keep their headers, with the origin and
-/// source of each. Messages without a match are dropped and counted on their edge (`unmatched`).
+/// Inputs may have any names. The node sends each message to the output with the name of its input.
+/// Each message keeps its header, with its origin and source.
+///
+/// `join` decides which messages match, usually `join: { policy: by_time, within: 5ms }`. Messages
+/// without a match are discarded and counted on their edge (`unmatched`).
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct SynchronizeConfig {}
 

@@ -7,16 +7,15 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Converts `f32[...]` into `u8[...]`: 1 where an element is at least `at`, 0 elsewhere and for
-/// NaN.
+/// Converts `f32[...]` to `u8[...]`: 1 where an element is at least `at`, otherwise 0.
 ///
-/// With `release` below `at`, an element that is 1 stays 1 until it falls below `release`
-/// (hysteresis), so that noise does not toggle it.
+/// NaN becomes 0. If `release` is below `at`, an element that is 1 stays 1 until it falls below
+/// `release` (hysteresis). Noise then does not toggle the output.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ThresholdConfig {
-    /// An element becomes 1 if it is at least this.
+    /// Lowest value that changes an element to 1.
     pub at: f32,
-    /// An element that is 1 becomes 0 below this; `at` by default.
+    /// Value below which an element changes from 1 to 0, at most `at`. Default: `at`.
     pub release: Option<f32>,
 }
 

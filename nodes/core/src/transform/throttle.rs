@@ -9,13 +9,14 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Forwards at most one message per period, measured by their origins; the others are dropped and
-/// counted (`stopped`).
+/// Forwards at most one message per period, measured by the origins of the messages.
 ///
-/// `rate` can be changed while the graph runs: `Running::set(node, "rate", 5.0)`, in Hz.
+/// The node discards the other messages and counts them (`stopped`).
+///
+/// A program can change `rate` while the graph runs: `Running::set(node, "rate", 5.0)` sets 5 Hz.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ThrottleConfig {
-    /// Most messages per second, such as `10Hz`.
+    /// Maximum number of messages per second, such as `10Hz`.
     pub rate: Rate,
 }
 

@@ -7,13 +7,13 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Finds the `k` greatest elements of `f32[n]`, the greatest first. Outputs: `index` `i32[k]` and
-/// `value` `f32[k]`.
+/// Finds the `k` greatest elements of `f32[n]`, the greatest first.
 ///
-/// Of equal elements the one with the lower index comes first; NaN comes last.
+/// The outputs are `index` (`i32[k]`) and `value` (`f32[k]`). If elements are equal, the element
+/// with the lower index comes first. NaN comes last.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct TopKConfig {
-    /// How many elements to find.
+    /// Number of elements to find, 1 to the length of the input.
     pub k: usize,
 }
 

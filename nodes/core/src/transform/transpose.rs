@@ -8,12 +8,13 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Reorders the dims of a tensor of any type: with `order: [2, 0, 1]`, `[h,w,c]` becomes `[c,h,w]`.
+/// Reorders the dims of a tensor of any type.
 ///
-/// The layout of an image follows where the result is `hwc` or `chw`, and is undeclared otherwise.
+/// For example, `order: [2, 0, 1]` changes `[h,w,c]` to `[c,h,w]`. If an image remains `hwc` or
+/// `chw`, the output declares that layout. Otherwise, the output does not declare a layout.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct TransposeConfig {
-    /// The dims of the input in the order in which the output has them, each once.
+    /// Dims of the input in the order of the output. Each dim occurs once.
     pub order: Vec<usize>,
 }
 

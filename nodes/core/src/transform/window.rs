@@ -10,21 +10,26 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Stacks `length` messages into one: tensors of shape `[...]` become one of shape
-/// `[≤length, ...]`. The next window begins `hop` messages after the last one.
+/// Stacks `length` messages into one: tensors of shape `[...]` become one tensor of shape
+/// `[≤length, ...]`.
 ///
-/// A window has the header of its first message. When the stream ends, the remaining messages are
-/// sent as a shorter window, or dropped with `tail: drop`, which makes the first dim fixed. Dropped
-/// remaining messages, and messages between two windows if `hop` is greater than `length`, are
-/// counted (`stopped`); messages of a window that a gap resets are lost (`dropped`). Tensors must
-/// have a fixed shape.
+/// Tensors must have a fixed shape. Each window begins `hop` messages after the start of the
+/// previous window. A window has the header of its first message.
+///
+/// When the stream ends, the node sends the remaining messages as a shorter window. With `tail:
+/// drop`, the node discards the remaining messages, and the first dim is fixed.
+///
+/// `stopped` counts the discarded remaining messages. If `hop` is greater than `length`, `stopped`
+/// also counts the messages between two windows. If a gap resets the node, the messages of the
+/// incomplete window are lost (`dropped`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct WindowConfig {
-    /// Messages per window.
+    /// Number of messages per window, 1 to 1048576.
     pub length: usize,
-    /// Messages from the start of one window to the start of the next; `length` by default.
+    /// Number of messages from the start of one window to the start of the next window, 1 to
+    /// 1048576. Default: `length`.
     pub hop: Option<usize>,
-    /// What to do with the last messages when they do not fill a window; `send` by default.
+    /// What the node does with the last messages if they do not fill a window. Default: `send`.
     #[serde(default)]
     pub tail: WindowTail,
 }
@@ -33,10 +38,10 @@ pub struct WindowConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WindowTail {
-    /// Send them as a shorter window.
+    /// Send the messages as a shorter window.
     #[default]
     Send,
-    /// Drop them.
+    /// Discard the messages.
     Drop,
 }
 
