@@ -8,25 +8,25 @@ use limen_nodes_core::format::record::Fault;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// The checksum behind a message: its name, or `{ of: crc16_modbus, endian: big }`.
+/// Checksum at the end of a message: an algorithm, or `{ of: crc16_modbus, endian: big }`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(
     untagged,
     expecting = "expected crc8, crc16_ccitt, crc16_modbus, crc16_x25, crc16_xmodem, crc32, crc32c or `{ of: crc32, endian: big }`"
 )]
 pub enum Checksum {
-    /// In the byte order that the algorithm is usually sent in.
+    /// Checksum in the usual byte order of the algorithm.
     Plain(Algorithm),
-    /// In another byte order.
+    /// Checksum in another byte order.
     Ordered {
-        /// How the checksum is computed.
+        /// Algorithm of the checksum.
         of: Algorithm,
-        /// The byte order.
+        /// Byte order of the checksum.
         endian: Endian,
     },
 }
 
-/// A cyclic redundancy check, with the name that Greg Cook's catalogue of CRC algorithms gives it.
+/// Cyclic redundancy check, named after the catalogue of CRC algorithms by Greg Cook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Algorithm {
@@ -40,7 +40,7 @@ pub enum Algorithm {
     Crc16X25,
     /// CRC-16/XMODEM; big-endian.
     Crc16Xmodem,
-    /// CRC-32/ISO-HDLC, that of Ethernet and zlib; little-endian.
+    /// CRC-32/ISO-HDLC, as in Ethernet and zlib; little-endian.
     Crc32,
     /// CRC-32/ISCSI, also called CRC-32C; little-endian.
     Crc32c,

@@ -5,20 +5,20 @@ use limen::node::PlanErrors;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// What a message is.
+/// Format of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]
 pub enum MessageFormat {
     /// Numbers at fixed offsets.
     Struct,
-    /// A value of JSON; `encode` writes an object.
+    /// A JSON value. `encode` writes an object.
     Json,
-    /// A value of CBOR (RFC 8949); `encode` writes an object.
+    /// A CBOR value (RFC 8949). `encode` writes an object.
     Cbor,
     /// A row of text.
     Csv,
-    /// A sentence of NMEA 0183.
+    /// An NMEA 0183 sentence.
     Nmea,
 }
 

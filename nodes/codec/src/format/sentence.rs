@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::Write;
 
-/// A type of sentence of NMEA 0183.
+/// Type of an NMEA 0183 sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Sentence {

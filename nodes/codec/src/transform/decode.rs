@@ -18,64 +18,72 @@ use limen_nodes_core::tensor::shape;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Reads numbers from messages `u8[≤n]`: each field is an output with its name, `type[]`, or
-/// `type[repeat]`. Fields with the same `to` form one output of that name, `type[k]`, in their
-/// order.
+/// Reads numbers from messages `u8[≤n]`.
+///
+/// Each field is an output with the name of the field, of type `type[]`, or `type[repeat]` if
+/// `repeat` is set. Fields with the same `to` form one output `type[k]` with that name, in the
+/// order of the fields.
 ///
 /// The outputs have the header of the message. A time among the numbers, such as a `stamp` in JSON,
-/// does not become the origin by which `join: { policy: by_time }` finds partners.
+/// does not become the origin of the message. `join: { policy: by_time }` therefore ignores such a
+/// time.
 ///
-/// `format: struct`: numbers at fixed offsets, as in a C struct or in Python's `struct.pack`. Bytes
-/// outside all fields are ignored, and fields may overlap.
+/// `format: struct`: numbers at fixed offsets, as in a C struct or in Python's `struct.pack`. The
+/// node ignores bytes outside all fields. Fields may overlap.
 ///
-/// `format: json` and `format: cbor`: numbers in an object, by their `path`. With `repeat` the
-/// value is an array of exactly that many numbers. What no field names is ignored. A number of CBOR
-/// that a field names has no tag.
+/// `format: json` and `format: cbor`: numbers in an object, selected by `path`. With `repeat`, the
+/// value is an array of exactly `repeat` numbers. The node ignores values that no field names. A
+/// CBOR number that a field names must not have a tag.
 ///
-/// `format: csv`: numbers in a row of text, by their `column`.
+/// `format: csv`: numbers in a row of text, selected by `column`.
 ///
-/// `format: nmea`: values of one type of `sentence` of NMEA 0183, from any talker (`GP`, `GN`),
-/// whose checksum is right. `latitude` and `longitude` are in degrees, negative in the south and
-/// the west; `time` is in seconds of the day (UTC), `date` is YYYYMMDD, `valid` 1 or 0, `speed` in
-/// knots, `altitude` and `geoid_separation` in metres, `course`, `heading` and `magnetic_variation`
-/// (negative in the west) in degrees, `zone` in minutes with the sentence's sign (by the standard,
-/// negative in the east). `time`, `latitude` and `longitude` need `f64`; all others but `date` have
-/// the precision of `f32`. Without a fix most values are missing. Sentences of other types are
-/// counted (`other`).
+/// `format: nmea`: values of NMEA 0183 sentences of the type `sentence`, from any talker (`GP`,
+/// `GN`). The checksum of the sentence must match. The node discards sentences of other types and
+/// counts them (`other`). Without a fix, most values are missing.
 ///
-/// A message that does not have all fields as numbers of their types is dropped and counted
-/// (`malformed`); the report shows the first one. `true` is 1. A missing value (`null`, an empty
-/// column or field) is NaN, which only floating-point types have. Messages with a missing value are
-/// counted (`missing`), and a note shows the first one. A whole type has only whole numbers that
-/// fit. A floating-point type rounds fractions. A whole number that the type would round is
-/// malformed, such as 1700000001 in `f32`. So is a fraction above 2^24 with more digits than `f32`
-/// has: time stamps need `f64` or `i64`.
+/// Units of `format: nmea`: `latitude` and `longitude` are in degrees, negative in the south and
+/// the west. `time` is in seconds of the day (UTC). `date` is YYYYMMDD. `valid` is 1 or 0. `speed`
+/// is in knots. `altitude` and `geoid_separation` are in metres. `course` and `heading` are in
+/// degrees. `magnetic_variation` is in degrees, negative in the west. `zone` is in minutes with the
+/// sign of the sentence; by the standard, negative in the east.
+///
+/// Types of `format: nmea`: `time`, `latitude` and `longitude` require `f64`. `date` requires
+/// `f64`, or an integer type of 32 or 64 bits. For all other values, the precision of `f32` is
+/// sufficient.
+///
+/// A message must contain every field as a number of the field's type. Any other message is lost
+/// and counted (`malformed`). The report shows the first malformed message.
+///
+/// The node reads `true` as 1. A missing value (`null`, an empty column or an empty NMEA value)
+/// becomes NaN, and requires a floating-point type. The node counts messages with a missing value
+/// (`missing`). A note shows the first such message.
+///
+/// An integer type accepts only whole numbers in its range. A floating-point type rounds fractions.
+/// A whole number that the type would round is malformed, such as 1700000001 in `f32`. A fraction
+/// above 2^24 with more digits than `f32` holds is malformed too. Time stamps therefore need `f64`
+/// or `i64`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeConfig {
-    /// What a message is.
+    /// Format of the messages.
     pub format: MessageFormat,
-    /// The fields, in the order of the outputs. Each has a `name` and a `type` (`f32`, `u16`).
-    /// Optional: `repeat`, the number of values in a row, which are an array in JSON and CBOR;
-    /// `to`, the name of the output, by default that of the field; `unit`, such as `m/s²`, which
-    /// tables and recordings name. `struct`: `offset` in bytes from the start of the message, by
-    /// default the end of the previous field; `endian`, by default that of the config. `json`,
-    /// `cbor`, `nmea`: `path`, by default the name. `csv`: `column`, from 0, by default the one
-    /// after the previous field.
+    /// Fields of a message, in the order of the outputs. A field requires `name` and `type`. The
+    /// ports of a field are outputs. Tables and recordings show the `unit`.
     pub fields: Vec<Field>,
-    /// `struct`: byte order of fields without their own `endian`; `little` by default.
+    /// `struct`: byte order of fields without their own `endian`. Default: `little`.
     pub endian: Option<Endian>,
-    /// `struct`: exact length of every message in bytes. By default a message may be longer than
-    /// its fields.
+    /// `struct`: exact length of every message in bytes. By default, a message may be longer than
+    /// the fields.
     pub size: Option<usize>,
-    /// `csv`: the character between columns, one ASCII character; `,` by default.
+    /// `csv`: character between columns, one ASCII character. Default: `,`.
     pub delimiter: Option<char>,
-    /// `nmea`: the type of the sentences that are read.
+    /// `nmea`: type of the sentences to read; required.
     pub sentence: Option<Sentence>,
-    /// The checksum at the end of each message: `crc8` (CRC-8/SMBUS), `crc16_ccitt` (IBM-3740,
-    /// CCITT-FALSE), `crc16_modbus`, `crc16_x25`, `crc16_xmodem`, `crc32` (zlib's), `crc32c`.
-    /// `crc16_ccitt` and `crc16_xmodem` are big-endian, the others little-endian;
-    /// `{ of: crc32, endian: big }` is another order. A message whose checksum does not match is
-    /// malformed. Offsets and `size` do not count it. A sentence of NMEA 0183 has its own.
+    /// Checksum at the end of each message. `crc8` is CRC-8/SMBUS. `crc16_ccitt` is
+    /// CRC-16/IBM-3740, also called CCITT-FALSE. `crc32` is the CRC of Ethernet and zlib.
+    /// `crc16_ccitt` and `crc16_xmodem` are big-endian; the other checksums are little-endian. `{
+    /// of: crc32, endian: big }` changes the byte order. A message whose checksum does not match is
+    /// malformed. Offsets and `size` exclude the checksum. `nmea` excludes `crc`, because each NMEA
+    /// 0183 sentence has a checksum.
     pub crc: Option<Checksum>,
 }
 

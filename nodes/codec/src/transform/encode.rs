@@ -18,54 +18,57 @@ use limen_nodes_core::tensor::{joined, shape};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Writes numbers to messages `u8[≤n]`, as `decode` reads them: each field is an input with its
-/// name, `type[]`, or `type[repeat]`. A single input may have any name. Fields with the same `to`
-/// are one input of that name, `type[k]`, in their order. A message has the header that `join`
+/// Writes numbers to messages `u8[≤n]` that `decode` can read.
+///
+/// Each field is an input with the name of the field, of type `type[]`, or `type[repeat]` if
+/// `repeat` is set. A single input may have any name. Fields with the same `to` form one input
+/// `type[k]` with that name, in the order of the fields. The output has the header that `join`
 /// selects.
 ///
 /// `format: struct`: numbers at fixed offsets, as in a C struct or in Python's `struct.pack`. Bytes
 /// outside all fields are 0.
 ///
-/// `format: json` and `format: cbor`: an object with the numbers at their `path`s, such as
-/// `pose.position[0]`. JSON has no infinities and no NaN; they are `null`. `f16` and `bf16` are
-/// written as `f32`.
+/// `format: json` and `format: cbor`: an object with each number at its `path`, such as
+/// `pose.position[0]`. JSON cannot represent infinity and NaN, so the node writes `null`. The node
+/// writes `f16` and `bf16` as `f32`.
 ///
-/// `format: csv`: a row of text with the numbers in their `column`s, without a line ending, which
-/// `framing: lines` adds. NaN is an empty column.
+/// `format: csv`: a row of text with each number in its `column`. The node writes NaN as an empty
+/// column. The row has no line ending; `framing: lines` of a sink adds one.
 ///
-/// `format: nmea`: a `sentence` of NMEA 0183 with the values that `decode` reads from it and their
-/// units, with its checksum, without a line ending, which `framing: lines_crlf` adds. A value
-/// without a field, or a NaN, is left empty; `quality` and `valid` are then 1 with a position,
-/// otherwise 0. Positions have five decimals of a minute (2 cm), the year of an `rmc` its last two
-/// digits, other numbers two decimals or one, as the standard allows 82 characters. A course or
-/// heading may be any angle. A message with a number that the sentence cannot say, such as a
-/// latitude of 91, fails.
+/// `format: nmea`: a `sentence` of NMEA 0183 with its checksum. The values and their units are the
+/// same as for `decode`. The sentence has no line ending; `framing: lines_crlf` of a sink adds one.
+///
+/// A value without a field, or a NaN, is left empty in the sentence. Without a number, `quality`
+/// and `valid` are 1 if the message contains a position, and otherwise 0.
+///
+/// Positions have five decimals of a minute (2 cm). The year of an `rmc` has two digits. Other
+/// numbers have one or two decimals, because the standard limits a sentence to 82 characters.
+///
+/// The node wraps a course or heading to the range from 0 to 360 degrees. A number that the
+/// sentence cannot represent fails the call, such as a latitude of 91.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct EncodeConfig {
-    /// What a message is.
+    /// Format of the messages.
     pub format: MessageFormat,
-    /// The fields. Each has a `name` and a `type` (`f32`, `u16`). Optional: `repeat`, the number of
-    /// values in a row, which are an array in JSON and CBOR; `to`, the name of the input, by
-    /// default that of the field; `unit`, which must be that of the numbers that arrive, if both
-    /// are known. `struct`: `offset` in bytes from the start of the message, by default the end of
-    /// the previous field; `endian`, by default that of the config. `json`, `cbor`, `nmea`: `path`,
-    /// by default the name. `csv`: `column`, from 0, by default the one after the previous field.
+    /// Fields of a message. A field requires `name` and `type`. The ports of a field are inputs.
+    /// The `unit` must equal the unit of the connected output, if both units are known.
     pub fields: Vec<Field>,
-    /// `struct`: byte order of fields without their own `endian`; `little` by default.
+    /// `struct`: byte order of fields without their own `endian`. Default: `little`.
     pub endian: Option<Endian>,
-    /// `struct`: the length of a message in bytes; by default it ends with the last field.
+    /// `struct`: length of a message in bytes. By default, a message ends with the last field.
     pub size: Option<usize>,
-    /// `csv`: the character between columns, one ASCII character; `,` by default.
+    /// `csv`: character between columns, one ASCII character. Default: `,`.
     pub delimiter: Option<char>,
-    /// `nmea`: the type of the sentences.
+    /// `nmea`: type of the sentences to write; required.
     pub sentence: Option<Sentence>,
-    /// `nmea`: who speaks, as two letters or digits; `GP` by default.
+    /// `nmea`: identifier of the talker, two capital letters or digits, not with `P` first.
+    /// Default: `GP`.
     pub talker: Option<String>,
-    /// The checksum at the end of each message: `crc8` (CRC-8/SMBUS), `crc16_ccitt` (IBM-3740,
-    /// CCITT-FALSE), `crc16_modbus`, `crc16_x25`, `crc16_xmodem`, `crc32` (zlib's), `crc32c`.
-    /// `crc16_ccitt` and `crc16_xmodem` are big-endian, the others little-endian;
-    /// `{ of: crc32, endian: big }` is another order. Offsets and `size` do not count it. A
-    /// sentence of NMEA 0183 has its own.
+    /// Checksum at the end of each message. `crc8` is CRC-8/SMBUS. `crc16_ccitt` is
+    /// CRC-16/IBM-3740, also called CCITT-FALSE. `crc32` is the CRC of Ethernet and zlib.
+    /// `crc16_ccitt` and `crc16_xmodem` are big-endian; the other checksums are little-endian. `{
+    /// of: crc32, endian: big }` changes the byte order. Offsets and `size` exclude the checksum.
+    /// `nmea` excludes `crc`, because each NMEA 0183 sentence has a checksum.
     pub crc: Option<Checksum>,
 }
 

@@ -19,27 +19,28 @@ pub enum Endian {
 /// A number in a message, or several in a row.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Field {
-    /// The name of the field, and of its port unless `to` is set.
+    /// Name of the field. Also the name of the port, unless `to` is set.
     pub name: String,
-    /// The element type, such as `f32` or `u16`.
+    /// Element type, such as `f32` or `u16`.
     #[serde(rename = "type")]
     pub dtype: DType,
-    /// The number of values in a row; the port then has a vector.
+    /// Number of consecutive values. The port is then a vector. In JSON and CBOR, the value is an
+    /// array.
     pub repeat: Option<usize>,
-    /// The name of the port, which several fields of one type may share; by default the name of the
+    /// Name of the port. Several fields of one type may share a port. Default: the name of the
     /// field.
     pub to: Option<String>,
-    /// The unit of its numbers, such as `m/s²`.
+    /// Unit of the numbers, such as `m/s²`.
     pub unit: Option<String>,
-    /// `struct`: the offset in bytes from the start of the message; by default the end of the
-    /// previous field.
+    /// `struct`: offset in bytes from the start of the message. Default: the end of the previous
+    /// field.
     pub offset: Option<usize>,
-    /// `struct`: the byte order; by default `endian` of the config.
+    /// `struct`: byte order. Default: `endian` of the config.
     pub endian: Option<Endian>,
-    /// `json`, `cbor`: where the value is, such as `pose.position[0]` or `["a key"].x`; `nmea`: the
-    /// name of the value. By default the name of the field.
+    /// `json`, `cbor`: path of the value, such as `pose.position[0]` or `["a key"].x`. `nmea`: name
+    /// of the value. Default: the name of the field.
     pub path: Option<String>,
-    /// `csv`: the number of the column, from 0; by default the one after the previous field.
+    /// `csv`: index of the column, from 0. Default: the column after the previous field.
     pub column: Option<usize>,
 }
 
