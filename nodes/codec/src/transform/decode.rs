@@ -20,9 +20,9 @@ use serde::Deserialize;
 
 /// Reads numbers from messages `u8[≤n]`.
 ///
-/// Each field is an output with the name of the field, of type `type[]`, or `type[repeat]` if
-/// `repeat` is set. Fields with the same `to` form one output `type[k]` with that name, in the
-/// order of the fields.
+/// Each field produces an output with the name of the field. The output is `type[]`, or
+/// `type[repeat]` with `repeat`. Fields with the same `to` form one output `type[k]` with that
+/// name, in the order of the fields.
 ///
 /// The outputs have the header of the message. A time among the numbers, such as a `stamp` in JSON,
 /// does not become the origin of the message. `join: { policy: by_time }` therefore ignores such a
@@ -44,8 +44,8 @@ use serde::Deserialize;
 /// Units of `format: nmea`: `latitude` and `longitude` are in degrees, negative in the south and
 /// the west. `time` is in seconds of the day (UTC). `date` is YYYYMMDD. `valid` is 1 or 0. `speed`
 /// is in knots. `altitude` and `geoid_separation` are in metres. `course` and `heading` are in
-/// degrees. `magnetic_variation` is in degrees, negative in the west. `zone` is in minutes with the
-/// sign of the sentence; by the standard, negative in the east.
+/// degrees. `magnetic_variation` is in degrees, negative in the west. `zone` is in minutes, with
+/// the sign of the sentence. By the standard, this sign is negative in the east.
 ///
 /// Types of `format: nmea`: `time`, `latitude` and `longitude` require `f64`. `date` requires
 /// `f64`, or an integer type of 32 or 64 bits. For all other values, the precision of `f32` is
@@ -55,8 +55,8 @@ use serde::Deserialize;
 /// and counted (`malformed`). The report shows the first malformed message.
 ///
 /// The node reads `true` as 1. A missing value (`null`, an empty column or an empty NMEA value)
-/// becomes NaN, and requires a floating-point type. The node counts messages with a missing value
-/// (`missing`). A note shows the first such message.
+/// becomes NaN. Only floating-point types accept a missing value. The node counts messages with a
+/// missing value (`missing`). A note shows the first such message.
 ///
 /// An integer type accepts only whole numbers in its range. A floating-point type rounds fractions.
 /// A whole number that the type would round is malformed, such as 1700000001 in `f32`. A fraction
@@ -66,8 +66,8 @@ use serde::Deserialize;
 pub struct DecodeConfig {
     /// Format of the messages.
     pub format: MessageFormat,
-    /// Fields of a message, in the order of the outputs. A field requires `name` and `type`. The
-    /// ports of a field are outputs. Tables and recordings show the `unit`.
+    /// Fields of a message, in the order of the outputs. A field requires `name` and `type`. Each
+    /// port named below is an output. Tables and recordings show the `unit`.
     pub fields: Vec<Field>,
     /// `struct`: byte order of fields without their own `endian`. Default: `little`.
     pub endian: Option<Endian>,

@@ -20,8 +20,8 @@ use serde::Deserialize;
 
 /// Writes numbers to messages `u8[≤n]` that `decode` can read.
 ///
-/// Each field is an input with the name of the field, of type `type[]`, or `type[repeat]` if
-/// `repeat` is set. A single input may have any name. Fields with the same `to` form one input
+/// Each field reads an input with the name of the field. The input is `type[]`, or `type[repeat]`
+/// with `repeat`. A single input may have any name. Fields with the same `to` form one input
 /// `type[k]` with that name, in the order of the fields. The output has the header that `join`
 /// selects.
 ///
@@ -50,7 +50,7 @@ use serde::Deserialize;
 pub struct EncodeConfig {
     /// Format of the messages.
     pub format: MessageFormat,
-    /// Fields of a message. A field requires `name` and `type`. The ports of a field are inputs.
+    /// Fields of a message. A field requires `name` and `type`. Each port named below is an input.
     /// The `unit` must equal the unit of the connected output, if both units are known.
     pub fields: Vec<Field>,
     /// `struct`: byte order of fields without their own `endian`. Default: `little`.

@@ -9,15 +9,14 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::VecDeque;
 
-/// Forwards each message at the time `by` after its origin, to align a fast branch with a slow
-/// branch.
+/// Forwards each message when the time `by` has passed since its origin.
 ///
-/// The node holds at most `holds` messages. If another message arrives, the node forwards the
-/// oldest held message early and counts it (`early`). When the stream ends, the node forwards all
-/// held messages at once.
+/// Use `delay` to align a fast branch with a slow branch. The node holds at most `holds` messages.
+/// If another message arrives, the node forwards the oldest held message early and counts it
+/// (`early`). When the stream ends, the node forwards all held messages at once.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DelayConfig {
-    /// Time between the origin of a message and the moment at which the node forwards the message.
+    /// Time from the origin of a message until the node forwards the message.
     pub by: Span,
     /// Maximum number of held messages, 1 to 4096. Default: 64.
     #[serde(default = "sixty_four")]

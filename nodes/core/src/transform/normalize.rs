@@ -9,8 +9,9 @@ use serde::Deserialize;
 
 /// Subtracts a mean from each element and divides the difference by a standard deviation, in place.
 ///
-/// One value applies to all elements of `f32` of any shape. An image, `f32[c,h,w]` or `f32[h,w,c]`,
-/// may have one value per channel. Other shapes may have one value per element of the last dim.
+/// The input is `f32` of any shape. A single value in `mean` or `std` applies to all elements. For
+/// an image, `f32[c,h,w]` or `f32[h,w,c]`, a list may contain one value per channel. For other
+/// shapes, a list may contain one value per element of the last dim.
 ///
 /// For example, an observation `f32[3]` of a policy has three means and three standard deviations,
 /// as recorded in training.

@@ -24,7 +24,7 @@ pub struct SliceConfig {
     /// Index of the first selected element. Default: the first element, or the last element if
     /// `step` is negative.
     pub from: Option<i64>,
-    /// Index at which the range ends, exclusive. By default, the range includes all elements up to
+    /// Index of the end of the range, exclusive. By default, the range includes all elements up to
     /// the end, or down to the first element if `step` is negative.
     pub to: Option<i64>,
     /// Distance between selected elements, not 0. A negative step reverses the order. Default: 1.
