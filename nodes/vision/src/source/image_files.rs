@@ -17,32 +17,35 @@ use std::path::{Path, PathBuf};
 /// Longest file name in bytes on Linux.
 const MAX_NAME: usize = 255;
 
-/// Reads image files in the order of their paths and sends their pixels, names and labels.
+/// Reads image files in the order of their paths and produces their pixels, names and labels.
 ///
-/// Outputs: `image` `u8[height,width,channels]`, `name` `u8[≤255]`, and, if `label` is set, `label`
-/// `i32[]`. If the images differ in size, `image` is `u8[≤height,≤width,channels]` of the largest;
-/// `resize` and `letterbox` scale them to one size. If they differ in channels (1 grey, 3 RGB, 4
-/// RGBA), `channels` is needed. The sizes are read while planning; a file that does not fit the
-/// planned size when it is its turn, or that cannot be decoded, fails one call, and with
-/// `on_error: skip` the next file follows. The orientation tag of a JPEG file is not applied, as it
-/// is by `cv2.imread`: a photograph taken with the camera turned stays as the sensor saw it.
+/// Outputs: `image` `u8[height,width,channels]`, `name` `u8[≤255]` and, if `label` is set, `label`
+/// `i32[]`. If the images differ in size, `image` is `u8[≤height,≤width,channels]`, with the size
+/// of the largest image. `resize` and `letterbox` scale such images to one size. If the images
+/// differ in channels (1 grey, 3 RGB, 4 RGBA), `channels` is required.
+///
+/// limen reads the sizes during planning. If a file cannot be decoded or no longer has the planned
+/// size, one call fails. With `on_error: skip`, the node continues with the next file. Unlike
+/// `cv2.imread`, the node does not apply the orientation tag of a JPEG file. A photograph from a
+/// rotated camera stays rotated.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ImageFilesConfig {
-    /// A glob pattern of PNG and JPEG files, relative to the graph's folder: `data/*.png`,
-    /// `data/**/*.jpg`. Hidden files need a pattern whose file name begins with a dot.
+    /// Glob pattern of PNG and JPEG files, relative to the graph's folder: `data/*.png`,
+    /// `data/**/*.jpg`. Hidden files require a pattern whose file name starts with a dot.
     pub path: String,
-    /// Images per second, such as `30Hz`: image `n` is due `n` periods after the first, and a late
-    /// one keeps its due time as origin. By default images are sent as fast as the graph accepts
-    /// them.
+    /// Images per second, such as `30Hz`. Image `n` is due `n` periods after the first image. A
+    /// late image keeps its due time as origin. By default, the node sends images as fast as the
+    /// graph accepts them.
     pub rate: Option<Rate>,
-    /// How many times to read the files; 1 by default.
+    /// Number of passes over the files. Default: 1.
     #[serde(default = "one")]
     pub repeat: u32,
-    /// Where the label of a file comes from; `none` by default.
+    /// Origin of the labels. Default: `none`.
     #[serde(default)]
     pub label: LabelSource,
-    /// The channels to convert all images to: 1 grey, 3 RGB or 4 RGBA. By default they keep theirs,
-    /// which must be the same; the opacity of grey images is kept only with 4.
+    /// Channels of the output: 1 (grey), 3 (RGB) or 4 (RGBA). The node converts all images to this
+    /// format. By default, images keep their channels, which must be the same for all files. Only 4
+    /// preserves the opacity of grey images.
     pub channels: Option<usize>,
 }
 
@@ -50,7 +53,7 @@ fn one() -> u32 {
     1
 }
 
-/// Where the label of an image file comes from.
+/// Origin of the label of an image file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LabelSource {
@@ -59,7 +62,7 @@ pub enum LabelSource {
     None,
     /// The number after the last `-` or `_` of the file name: 7 for `0001-7.png`.
     Stem,
-    /// The name of the file's folder, a number: 7 for `7/0001.png`.
+    /// The name of the file's folder, which must be a number: 7 for `7/0001.png`.
     Folder,
 }
 

@@ -17,31 +17,34 @@ use serde::Deserialize;
 use std::io::{self, Read as _, Seek, Stdin};
 use std::ops::Range;
 
-/// Reads uncompressed video, YUV4MPEG2 (`.y4m`), from a file or standard input: `image` `u8[h,w,3]`
-/// in RGB, or `u8[h,w]` if the video is grey.
+/// Reads uncompressed video, YUV4MPEG2 (`.y4m`), from a file or standard input. The output is
+/// `image` `u8[h,w,3]` in RGB, or `u8[h,w]` if the video is grey.
 ///
-/// It stands in for a camera where there is none. Other videos are converted first, or on the way:
-/// `ffmpeg -i drive.mp4 -pix_fmt yuv420p -f yuv4mpegpipe - | limen-run graph.yaml`. Frames with 8
-/// bits in 4:2:0, 4:2:2 and 4:4:4 are read, without interlacing; a sample of chroma colours all its
-/// pixels alike. From a file that ends within a frame the whole frames are sent, then one call
-/// fails. From standard input, grey video is not taken.
+/// Use this kind in place of a camera. Convert other video formats first, or through a pipe:
+/// `ffmpeg -i drive.mp4 -pix_fmt yuv420p -f yuv4mpegpipe - | limen-run graph.yaml`.
+///
+/// The node reads 8-bit, non-interlaced frames in 4:2:0, 4:2:2 and 4:4:4. Chroma is not
+/// interpolated: all pixels of a chroma sample have the same chroma. If a file ends within a frame,
+/// the node sends all complete frames, then one call fails. The node does not read grey video from
+/// standard input.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Y4mConfig {
-    /// The file, relative to the graph's folder; standard input if it is left out.
+    /// The file, relative to the graph's folder. Default: standard input.
     pub path: Option<String>,
-    /// Pixels in a row, which are needed without `path`.
+    /// Width in pixels. Required without `path`.
     pub width: Option<usize>,
-    /// Rows, which are needed without `path`.
+    /// Height in pixels. Required without `path`.
     pub height: Option<usize>,
-    /// The standard by which colours are coded, which the file does not say; `bt601` by default.
+    /// Colour matrix of the video. Default: `bt601`. Set this field for BT.709 video, because a Y4M
+    /// file does not record the matrix.
     #[serde(default)]
     pub colours: Colours,
-    /// How fast to send the frames of a file: `original` (the default), `max`, as fast as the graph
-    /// accepts them, or a factor such as `2.0`. With `max`, origins keep their distances from the
-    /// start of the run. Frames from standard input are sent when they come.
+    /// Pace of the frames of a file: `original` (default), `max` or a factor such as `2.0`. `max`
+    /// sends as fast as the graph accepts frames. With `max`, origins keep their distances from the
+    /// start of the run. The node sends frames from standard input when they arrive.
     #[serde(default)]
     pub pace: RecordedPace,
-    /// How many times to read the file; 1 by default.
+    /// Number of passes over the file. Default: 1.
     #[serde(default = "one")]
     pub repeat: u32,
 }
@@ -50,14 +53,14 @@ fn one() -> u32 {
     1
 }
 
-/// The standard by which colours are coded.
+/// Colour matrix of a video.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Colours {
-    /// ITU-R BT.601, of television before HD and of most webcams.
+    /// ITU-R BT.601: standard-definition television and most webcams.
     #[default]
     Bt601,
-    /// ITU-R BT.709, of HD.
+    /// ITU-R BT.709: high-definition video.
     Bt709,
 }
 

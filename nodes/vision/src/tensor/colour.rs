@@ -9,9 +9,9 @@ use serde::Deserialize;
 pub enum Colour {
     /// One channel of brightness.
     Grey,
-    /// Red, green, blue: the order of image files and of most models.
+    /// Red, green, blue: the channel order of image files and most models.
     Rgb,
-    /// Blue, green, red: OpenCV's order.
+    /// Blue, green, red: the channel order of OpenCV.
     Bgr,
     /// Red, green, blue, opacity.
     Rgba,

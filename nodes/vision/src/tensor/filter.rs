@@ -7,24 +7,24 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ResizeFilter {
-    /// A triangle filter that widens with the scale, so that no pixel is left out: Pillow's
-    /// `BILINEAR`. A level may differ by 1; with opacity, colours that are almost transparent
-    /// differ by more.
+    /// Triangle filter that widens when an image shrinks, so that every pixel counts. Matches
+    /// Pillow's `BILINEAR` within 1 level. The difference is larger for almost transparent colours.
     #[default]
     Bilinear,
-    /// Between the two nearest pixels of each axis, also when shrinking: OpenCV's `INTER_LINEAR`,
-    /// the default of `cv2.resize`. With 1, 3 or 4 channels every level is the same.
+    /// Interpolation between the two nearest pixels of each axis, even if the image shrinks.
+    /// Matches OpenCV's `INTER_LINEAR`, the default of `cv2.resize`, exactly for 1, 3 or 4
+    /// channels.
     Linear,
-    /// The mean of the covered area: OpenCV's `INTER_AREA`. With 1, 3 or 4 channels every level is
-    /// the same.
+    /// Mean of the covered area. Matches OpenCV's `INTER_AREA` exactly for 1, 3 or 4 channels.
     Area,
-    /// The nearest pixel, fast and coarse: Pillow's `NEAREST` and OpenCV's `INTER_NEAREST_EXACT`;
-    /// where two pixels are equally near, OpenCV rarely takes the other one. OpenCV's
-    /// `INTER_NEAREST` is different: it takes the pixel to the left and above.
+    /// Nearest pixel; fast and coarse. Matches Pillow's `NEAREST` and OpenCV's
+    /// `INTER_NEAREST_EXACT`, except that OpenCV rarely picks the other pixel at an exact tie.
+    /// OpenCV's `INTER_NEAREST` differs: OpenCV picks the pixel to the left and above.
     Nearest,
-    /// A windowed sinc that widens with the scale, sharp and slow: the filter of Pillow's
-    /// `LANCZOS`. At sharp edges levels differ by tens (25 for black text on white), because Pillow
-    /// may scale the axes in the other order, and overshoots are clipped in between.
+    /// Windowed sinc that widens when an image shrinks; sharp and slow. Uses the filter of Pillow's
+    /// `LANCZOS`. Levels at sharp edges differ from Pillow by tens (25 for black text on white).
+    /// The reason is that Pillow may scale the axes in the other order and clips intermediate
+    /// overshoots.
     Lanczos3,
 }
 

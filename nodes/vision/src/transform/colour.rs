@@ -9,17 +9,17 @@ use limen_nodes_core::tensor::shape;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Converts the colours of images: `u8[h,w,c]` to `u8[h,w,k]`, with 1 channel for `grey`, 3 for
-/// `rgb` and `bgr`, 4 for `rgba`.
+/// Converts the colours of images: `u8[h,w,c]` to `u8[h,w,k]`. `grey` has 1 channel, `rgb` and
+/// `bgr` have 3, `rgba` has 4.
 ///
-/// Grey is 0.299 red + 0.587 green + 0.114 blue, rounded as OpenCV's `cvtColor` does. The opacity
-/// of `rgba` is left out; it is 255 where there was none.
+/// Grey is 0.299 red + 0.587 green + 0.114 blue, rounded like OpenCV's `cvtColor`. A conversion
+/// from `rgba` drops the opacity. A conversion to `rgba` sets the opacity to 255.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ConvertConfig {
-    /// The channels of the input; `rgb` by default.
+    /// Channels of the input. Default: `rgb`.
     #[serde(default = "rgb")]
     pub from: Colour,
-    /// The channels of the output.
+    /// Channels of the output.
     pub to: Colour,
 }
 

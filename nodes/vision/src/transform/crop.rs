@@ -7,16 +7,16 @@ use limen_nodes_core::tensor::shape;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Cuts a rectangle out of images: `u8[h,w,c]` to `u8[height,width,c]`.
+/// Crops images to a rectangle: `u8[h,w,c]` to `u8[height,width,c]`.
 ///
-/// The rectangle must be inside the image. If images differ in size, one that is too small fails
-/// its call.
+/// The rectangle must be inside the image. If images differ in size, the call fails for an image
+/// that is too small.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CropConfig {
-    /// First column of the rectangle; 0 by default.
+    /// First column of the rectangle. Default: 0.
     #[serde(default)]
     pub x: usize,
-    /// First row of the rectangle; 0 by default.
+    /// First row of the rectangle. Default: 0.
     #[serde(default)]
     pub y: usize,
     /// Width of the rectangle in pixels.

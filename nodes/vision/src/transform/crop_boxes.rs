@@ -17,47 +17,48 @@ use serde::Deserialize;
 /// Upper bound of `max`.
 const MAX_PARTS: usize = 1 << 10;
 
-/// Cuts boxes out of images and scales them: `image` `u8[h,w,c]` and `boxes` `f32[≤n,6]` to one
-/// message `u8[height,width,c]` for each row of boxes, in their order.
+/// Crops images to boxes and scales each crop. Reads `image` `u8[h,w,c]` and `boxes` `f32[≤n,6]`,
+/// and produces one message `u8[height,width,c]`, a part, for each row of `boxes`.
 ///
-/// As with `scatter`, the parts of an image have the header that `join` selects, with `part` and
-/// `parts` set, and `gather` reassembles what becomes of them: its row `n` belongs to row `n` of
-/// the boxes. Rows are x0, y0, x1, y1, score, class. A part has all pixels that its box touches; a
-/// box without a pixel of the image produces a part that shows only `fill`. Boxes after the first
-/// `max` are left out and counted (`left_out`); detectors and `nms` send those with the highest
-/// scores first.
+/// Rows of `boxes` are x0, y0, x1, y1, score, class. Parts are sent in the order of the rows. As in
+/// `scatter`, each part has the header that `join` selects, with `part` and `parts` set. `gather`
+/// reassembles the results: row `n` of the gathered message belongs to row `n` of `boxes`.
 ///
-/// Instead of boxes it accepts `quads` `f32[≤n,8]` from `decode_db`, x and y of the corners at the
-/// top left, top right, bottom right and bottom left. A part shows what is between them, stretched
-/// to a rectangle as wide and high as the longer of two opposite sides, with the levels of
-/// `cv2.warpPerspective` (`INTER_CUBIC`, `BORDER_REPLICATE`). If it is at least 1.5 times as high
-/// as wide, it is turned to the left by 90°, so that text from top to bottom can be read. Then it
-/// is scaled as other parts are. A quad less than a pixel wide or high, or of more than twice the
-/// pixels of the image, produces a part that shows only `fill`.
+/// A part contains every pixel that its box touches. A box outside the image produces a part that
+/// shows only `fill`. The node drops boxes after the first `max` boxes and counts them
+/// (`left_out`). Detectors and `nms` send the boxes with the highest scores first.
+///
+/// Instead of `boxes`, the node accepts `quads` `f32[≤n,8]` from `decode_db`. A row of `quads` has
+/// x and y of the corners: top left, top right, bottom right, bottom left. A part shows the content
+/// of the quad, stretched to a rectangle. The width and the height of the rectangle are the longer
+/// of two opposite sides. The levels match `cv2.warpPerspective` (`INTER_CUBIC`,
+/// `BORDER_REPLICATE`). The node rotates a rectangle to the left by 90° if its height is at least
+/// 1.5 times its width. Vertical text thus becomes readable. The node then scales the rectangle
+/// like other parts. A quad less than a pixel wide or high produces a part that shows only `fill`.
+/// A quad with more than twice the pixels of the image also does.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CropBoxesConfig {
     /// Width of the output in pixels.
     pub width: usize,
     /// Height of the output in pixels.
     pub height: usize,
-    /// Most parts of one image, at most 1024; 8 by default.
+    /// Maximum number of parts per image, at most 1024. Default: 8.
     #[serde(default = "eight")]
     pub max: usize,
-    /// What to do with an image without boxes; `drop` by default. With `send` it becomes one part
-    /// that shows only `fill`, part 0 of 0, from which `gather` makes a message without parts.
+    /// What to do with an image without boxes. Default: `drop`. `send` produces one part that shows
+    /// only `fill`, part 0 of 0. `gather` converts this part to a message without parts.
     #[serde(default)]
     pub empty: Empty,
-    /// Whether a part keeps its aspect ratio: it is scaled to `height`, put at the left, and the
-    /// rest of `width` is filled; a part that would be wider than `width` is scaled to `width`.
-    /// `false` by default: a part is scaled to `width` and `height`.
+    /// Whether a part keeps its aspect ratio. Default: `false`, which scales a part to `width` and
+    /// `height`. `true` scales a part to `height`, aligns the part left and fills the rest of
+    /// `width`. With `true`, a part that would exceed `width` is scaled to `width` instead.
     #[serde(default)]
     pub keep_aspect: bool,
-    /// The level of all channels where there is no image; 0 by default. Where a model's training
-    /// filled after its input was normalized to [-1, 1], 0 became about 128.
+    /// Pixel level of all channels outside the image. Default: 0. Use 128 if the model's training
+    /// padded with 0 after normalization to [-1, 1].
     #[serde(default)]
     pub fill: u8,
-    /// The interpolation filter, one of those of `resize`; `linear`, that of `cv2.resize`, by
-    /// default.
+    /// Interpolation filter, as in `resize`. Default: `linear`, as in `cv2.resize`.
     #[serde(default = "ResizeFilter::linear")]
     pub filter: ResizeFilter,
 }

@@ -7,26 +7,27 @@ use limen_nodes_core::tensor::boxes::{self, Best, BoxRow, ROW};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Converts the outputs of a detector, `scores` `f32[cells,classes]` and `boxes` `f32[cells,4]`,
-/// into `boxes` `f32[≤max_boxes,6]`: x0, y0, x1, y1, score, class, the highest score first.
+/// Decodes the output of an object detector: `scores` `f32[cells,classes]` and `boxes`
+/// `f32[cells,4]` to `boxes` `f32[≤max_boxes,6]`.
 ///
-/// Cells are `stride` pixels apart and numbered row by row. Each cell produces a box for every
-/// class whose score is above `threshold`. Of more than `max_boxes` boxes, those with the highest
-/// scores are kept.
+/// Rows of the output are x0, y0, x1, y1, score, class, the highest score first. Cells are `stride`
+/// pixels apart and numbered row by row. Each cell produces a box for every class whose score is
+/// above `threshold`. If there are more than `max_boxes` boxes, the node keeps the boxes with the
+/// highest scores.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeBoxesConfig {
-    /// Distance from cell to cell in pixels.
+    /// Distance between neighbouring cells in pixels.
     pub stride: usize,
     /// Width of the model's input image in pixels.
     pub width: usize,
     /// Height of the model's input image in pixels.
     pub height: usize,
-    /// Only boxes with a score above this are kept; 0.5 by default.
+    /// Minimum score: the node drops boxes with a score at or below this value. Default: 0.5.
     #[serde(default = "half")]
     pub threshold: f32,
-    /// Most boxes per message.
+    /// Maximum number of boxes per message.
     pub max_boxes: usize,
-    /// The meaning of the four numbers of a box; `ltrb` by default.
+    /// Meaning of the four numbers of a box. Default: `ltrb`.
     #[serde(default)]
     pub form: BoxForm,
 }
@@ -35,7 +36,7 @@ fn half() -> f32 {
     0.5
 }
 
-/// The meaning of the four numbers of a detector's box.
+/// Meaning of the four numbers of a box.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BoxForm {

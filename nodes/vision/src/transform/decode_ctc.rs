@@ -9,35 +9,35 @@ use limen_nodes_core::tensor::{cost, shape};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Converts the scores of a model trained with CTC, `f32[steps,classes]`, into text: takes the best
-/// class of each step, merges equal neighbours, and removes blanks. Outputs: `text` `u8[≤n]` in
-/// UTF-8 and `score` `f32[]`.
+/// Decodes the output of a model trained with CTC, `f32[steps,classes]`, to text. Outputs: `text`
+/// `u8[≤n]` in UTF-8 and `score` `f32[]`.
 ///
-/// `score` is the mean of the scores of the steps that gave a symbol, 0 if there are none. Put a
-/// `softmax` node before if the model's scores are not probabilities. Of equal classes the first
-/// one wins. NaN is ignored; a step of nothing but NaN fails the call.
+/// The node selects the best class of each step, merges equal neighbours, and removes blanks. At a
+/// tie, the node selects the first class. `score` is the mean score of the steps that produced a
+/// symbol, or 0 without symbols. If the model's scores are not probabilities, add a `softmax` node
+/// upstream. The node ignores NaN. If all scores of a step are NaN, the call fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeCtcConfig {
-    /// The text file with the model's symbols, one per line in the order of the classes, without
-    /// the blank; relative to the graph's folder. The symbol of an empty line adds nothing to the
-    /// text.
+    /// Text file with the symbols of the model, relative to the graph's folder. The file has one
+    /// symbol per line, in the order of the classes and without the blank. An empty line stands for
+    /// a class that adds nothing to the text.
     pub alphabet: String,
-    /// Whether the blank is the `first` or the `last` class; `first` by default.
+    /// Position of the blank class, `first` or `last`. Default: `first`.
     #[serde(default)]
     pub blank: Blank,
-    /// `true` adds a space after the symbols of the file; `false` by default.
+    /// Whether the model has a space class after the symbols of the file. Default: `false`.
     #[serde(default)]
     pub space: bool,
 }
 
-/// The class of the blank.
+/// Position of the blank class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Blank {
     /// Class 0, before the symbols.
     #[default]
     First,
-    /// The class after the symbols.
+    /// The class after all symbols.
     Last,
 }
 

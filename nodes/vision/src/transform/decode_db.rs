@@ -10,38 +10,41 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::cmp::Ordering;
 
-/// Converts the output of a text detector with differentiable binarization (DB), a map of
-/// probabilities `f32[h,w]` or `f32[1,h,w]`, into `boxes` `f32[≤max_boxes,6]`: x0, y0, x1, y1 in
-/// pixels of the map, score, class 0, from top to bottom, within a line from left to right.
+/// Decodes the output of a text detector with differentiable binarization (DB): a probability map
+/// `f32[h,w]` or `f32[1,h,w]` to `boxes` `f32[≤max_boxes,6]`.
 ///
-/// Neighbouring pixels above `threshold`, also diagonal ones, are one region. Its box is parallel
-/// to the edges of the map, also if the text is not. Its score is the mean probability of its
-/// pixels. The box is expanded on every side by area · `unclip` / perimeter, as far as the map
-/// reaches. Regions less than 3 pixels wide or high are left out. Boxes belong to one line if their
-/// upper edges are less than 10 pixels apart.
+/// Rows of `boxes` are x0, y0, x1, y1 in pixels of the map, score, class 0. Boxes are ordered from
+/// top to bottom, and from left to right within a line. Boxes belong to one line if their upper
+/// edges are less than 10 pixels apart.
 ///
-/// A second output exists if it is connected: `quads` `f32[≤max_boxes,8]`, for each row of `boxes`
-/// the smallest rectangle at any angle, x and y of the corners at the top left, top right, bottom
-/// right and bottom left. Its sides go through the centres of the outermost pixels, which are whole
-/// numbers here as in PaddleOCR; it is expanded in the same way, and corners outside the map are
-/// moved to its edge.
+/// Neighbouring pixels above `threshold`, including diagonal neighbours, form one region. Each
+/// region produces one box, parallel to the edges of the map. The score of the box is the mean
+/// probability of the region. The node expands the box on every side by area · `unclip` /
+/// perimeter, and clips the box to the map. The node drops regions less than 3 pixels wide or high.
+///
+/// If connected, `quads` `f32[≤max_boxes,8]` is a second output. Row `n` of `quads` is the smallest
+/// rectangle at any angle around the region of row `n` of `boxes`. A row of `quads` has x and y of
+/// the corners: top left, top right, bottom right, bottom left. As in PaddleOCR, pixel centres have
+/// whole coordinates, and the sides pass through the centres of the outermost pixels. The node
+/// expands the rectangle like a box, and moves corners outside the map to the edge of the map.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeDbConfig {
-    /// A pixel is text if its probability is above this; 0.3 by default.
+    /// Minimum probability of a text pixel, exclusive. Default: 0.3.
     #[serde(default = "threshold")]
     pub threshold: f32,
-    /// Whether the pixels at the right of such a pixel, below it and at the lower right of it are
-    /// text too, so that regions one pixel apart are one: the `use_dilation` of PaddleOCR; `false`
-    /// by default.
+    /// Whether to expand text regions by one pixel to the right, down and to the lower right.
+    /// Dilation merges regions that are one pixel apart, like `use_dilation` in PaddleOCR. Default:
+    /// `false`.
     #[serde(default)]
     pub dilation: bool,
-    /// Only boxes with a score of at least this are kept; 0.6 by default.
+    /// Minimum score of a box, inclusive. Default: 0.6.
     #[serde(default = "box_threshold")]
     pub box_threshold: f32,
-    /// How far a box is expanded, relative to its area divided by its perimeter; 1.5 by default.
+    /// Expansion of a box, as a factor of its area divided by its perimeter. Default: 1.5.
     #[serde(default = "unclip")]
     pub unclip: f32,
-    /// Most boxes per message, those with the highest scores, at most 1000; 100 by default.
+    /// Maximum number of boxes per message, at most 1000. The node keeps the boxes with the highest
+    /// scores. Default: 100.
     #[serde(default = "max_boxes")]
     pub max_boxes: usize,
 }

@@ -11,17 +11,18 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Decodes messages that are JPEG or PNG files, `u8[≤n]`, to images `u8[height,width,channels]`.
+/// Decodes JPEG or PNG files, `u8[≤n]`, to images `u8[height,width,channels]`.
 ///
-/// A message of another size or that cannot be decoded is dropped and counted (`malformed`); the
-/// report shows the first one. Grey becomes RGB, and RGB grey, as `channels` says.
+/// The node drops images that have another size or cannot be decoded, and counts them
+/// (`malformed`). The report shows the first such image. The node converts between grey and RGB as
+/// `channels` requires.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeImageConfig {
-    /// Pixels in a row.
+    /// Width of the images in pixels.
     pub width: usize,
-    /// Rows.
+    /// Height of the images in pixels.
     pub height: usize,
-    /// 1 for grey, 3 for RGB; 3 by default.
+    /// Channels of the output: 1 (grey) or 3 (RGB). Default: 3.
     #[serde(default = "channels")]
     pub channels: usize,
 }

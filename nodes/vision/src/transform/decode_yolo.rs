@@ -17,42 +17,46 @@ use layout::Sizes;
 pub use grid::cells;
 pub use layout::YoloLayout;
 
-/// Converts the output of a YOLO model, `f32[candidates,numbers]` or `f32[numbers,candidates]`,
-/// into `boxes` `f32[≤max_boxes,6]`: x0, y0, x1, y1, score, class, the highest score first, in
-/// pixels of the model's input image.
+/// Decodes the output of a YOLO model, `f32[candidates,numbers]` or `f32[numbers,candidates]`, to
+/// `boxes` `f32[≤max_boxes,6]`.
 ///
-/// Each candidate with a score above `threshold` produces a box for its best class. Many candidates
-/// overlap, except with `layout: v10`: put an `nms` node after this node. Of more than `max_boxes`
-/// boxes, those with the highest scores are kept.
+/// Rows of `boxes` are x0, y0, x1, y1, score, class, the highest score first. Coordinates are in
+/// pixels of the model's input image. Each candidate with a score above `threshold` produces a box
+/// for its best class. If there are more than `max_boxes` boxes, the node keeps the boxes with the
+/// highest scores. Many candidates overlap, except with `layout: v10`: add an `nms` node
+/// downstream.
 ///
-/// If a model outputs more numbers, such as the coefficients of masks or the points of a pose, put
-/// a `slice` node before that keeps the numbers of boxes and classes; where its dims are swapped, a
-/// `transpose` node with `order: [1, 0]`. Scores are probabilities: an output with a score above
-/// 1.1 is a failed call, because it has another meaning. So is an output whose centres are not
-/// pixels.
+/// If a model produces further numbers per candidate, add a `slice` node upstream that keeps the
+/// boxes and classes. Examples are the coefficients of masks and the points of a pose. If the dims
+/// are swapped, add a `transpose` node with `order: [1, 0]` upstream. The node expects scores that
+/// are probabilities and centres in pixels. If a score is above 1.1 or the centres are not pixels,
+/// the call fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeYoloConfig {
-    /// The order of the numbers; by default the only one that the shape of the input allows. A `v5`
-    /// output needs `layout` or `classes`, because its shape may also be that of a `v8` output with
-    /// swapped dims. With one candidate for each cell of a square image (YOLOv6 and YOLOX, 8400 for
-    /// 640 × 640 pixels) it needs `layout`: `v5` and `yolox` have the same shape there.
+    /// Layout of the output. Default: the layout that the input shape implies, if only one fits. A
+    /// `v5` output requires `layout` or `classes`, because a `v8` output with swapped dims may have
+    /// the same shape. With one candidate per cell of a square image, `layout` is required, because
+    /// `v5` and `yolox` have the same shape. This applies to YOLOv6 and YOLOX, with 8400 candidates
+    /// for 640 × 640 pixels.
     pub layout: Option<YoloLayout>,
-    /// The width of the model's input image in pixels, for `yolox`; by default that of a square.
+    /// Width of the model's input image in pixels, for `yolox`. Default: the width of a square
+    /// image.
     pub width: Option<usize>,
-    /// The height of the model's input image in pixels, for `yolox`; by default that of a square.
+    /// Height of the model's input image in pixels, for `yolox`. Default: the height of a square
+    /// image.
     pub height: Option<usize>,
-    /// The number of classes, to refuse other outputs and swapped dims; it does not tell `v5` from
-    /// `yolox`; by default the number that the shape of the input shows, if there are more
-    /// candidates than numbers.
+    /// Number of classes. limen rejects inputs with another number of classes or with swapped dims.
+    /// `classes` does not distinguish `v5` from `yolox`. Default: derived from the input shape,
+    /// which must have more candidates than numbers.
     pub classes: Option<usize>,
-    /// Only boxes with a score above this are kept; 0.25 by default.
+    /// Minimum score: the node drops boxes with a score at or below this value. Default: 0.25.
     #[serde(default = "quarter")]
     pub threshold: f32,
-    /// Most boxes per message; 1000 by default.
+    /// Maximum number of boxes per message. Default: 1000.
     #[serde(default = "thousand")]
     pub max_boxes: usize,
-    /// `true` produces a box for every class whose score is above `threshold`; by default only for
-    /// the best class of a candidate.
+    /// Whether a candidate produces a box for every class whose score is above `threshold`.
+    /// Default: `false`, which produces a box only for the best class.
     #[serde(default)]
     pub multi_label: bool,
 }

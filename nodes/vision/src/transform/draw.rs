@@ -22,25 +22,25 @@ use serde::Deserialize;
 use std::convert::Infallible;
 use std::fmt::Write as _;
 
-/// Draws boxes into images: `image` `u8[h,w,c]` of 1, 3 or 4 channels, `boxes` `f32[≤n,6]` as
-/// `decode_boxes`, `decode_yolo`, `nms` and `tracker` give them, and, if connected, their `ids`
-/// `u32[≤n]`.
+/// Draws boxes into images: `image` `u8[h,w,c]` with 1, 3 or 4 channels and `boxes` `f32[≤n,6]`.
+/// The optional input `ids` `u32[≤n]` adds an id to each box.
 ///
-/// A box has the colour of its id, else of its class, and above it its label: the class by name or
-/// number, the score in percent, the id. What lies outside of the image is cut off. Boxes with a
-/// corner that is NaN or infinite are left out and counted (`left_out`).
+/// `decode_boxes`, `decode_yolo`, `nms` and `tracker` produce such boxes, and `tracker` produces
+/// `ids`. The id determines the colour of a box, or the class without `ids`. The label above a box
+/// shows the class (name or number), the score in percent and the id. The node clips boxes to the
+/// image. The node does not draw boxes with a NaN or infinite corner, and counts them (`left_out`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DrawConfig {
-    /// The names of the classes, in their order; what has none is its number.
+    /// Names of the classes, in class order. A class without a name appears as its number.
     #[serde(default)]
     pub labels: Vec<String>,
-    /// How wide a line is, in pixels; 2 by default.
+    /// Line width in pixels. Default: 2.
     #[serde(default = "two")]
     pub line: u32,
-    /// How large the text is: `none`, `small`, `medium` (default) or `large`.
+    /// Text size. Default: `medium`.
     #[serde(default)]
     pub text: TextSize,
-    /// Boxes with a lower score are not drawn; 0 by default.
+    /// Minimum score: the node does not draw boxes with a lower score. Default: 0.
     #[serde(default)]
     pub threshold: f32,
 }
@@ -49,11 +49,11 @@ fn two() -> u32 {
     2
 }
 
-/// How large text is.
+/// Text size.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TextSize {
-    /// There is none.
+    /// No text.
     None,
     /// Characters of 5 by 8 pixels.
     Small,

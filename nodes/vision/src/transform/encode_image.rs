@@ -11,28 +11,28 @@ use limen_nodes_core::tensor::shape;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Encodes images `u8[h,w,channels]` of 1 or 3 channels (with `png` also 4) as JPEG or PNG files,
-/// `u8[≤n]`.
+/// Encodes images `u8[h,w,channels]` as JPEG or PNG files, `u8[≤n]`. Images have 1 or 3 channels,
+/// or 4 with `png`.
 ///
-/// A file that is larger than its pixels and 64 KiB, as of noise, is dropped and counted
-/// (`oversized`).
+/// The node drops files larger than the pixels plus 64 KiB, such as images of noise, and counts
+/// them (`oversized`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct EncodeImageConfig {
-    /// The format of the files; `jpeg` by default.
+    /// File format. Default: `jpeg`.
     #[serde(default)]
     pub format: ImageFormat,
-    /// The quality of JPEG, from 1 to 100; 85 by default.
+    /// JPEG quality, 1 to 100. Default: 85.
     pub quality: Option<u8>,
 }
 
-/// The format of image files.
+/// Format of an image file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ImageFormat {
-    /// With losses.
+    /// Lossy.
     #[default]
     Jpeg,
-    /// Without losses.
+    /// Lossless.
     Png,
 }
 

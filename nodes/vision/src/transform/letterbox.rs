@@ -11,31 +11,30 @@ use limen_nodes_core::tensor::shape;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Scales images into a frame, keeps their aspect ratio and fills the rest of the frame:
+/// Scales images to fit a frame, keeps the aspect ratio, and fills the rest of the frame. Converts
 /// `u8[h,w,c]` to `image` `u8[height,width,c]` and `placement` `f32[6]`.
 ///
-/// The placement says where the image lies in the frame: scale x, scale y, left, top, source width,
-/// source height. `unletterbox` converts boxes in the frame back with it. With
-/// `order: scale_first`, the size of the scaled image and its place are those of `LetterBox` of the
-/// package ultralytics.
+/// `placement` describes the position of the image in the frame: scale x, scale y, left, top,
+/// source width, source height. `unletterbox` uses `placement` to map boxes back to the source
+/// image. With `order: scale_first`, the size and the position of the scaled image match
+/// `LetterBox` of the package ultralytics.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct LetterboxConfig {
     /// Width of the frame in pixels.
     pub width: usize,
     /// Height of the frame in pixels.
     pub height: usize,
-    /// The level of all channels where there is no image; 114 by default.
+    /// Pixel level of all channels outside the image. Default: 114.
     #[serde(default = "fill")]
     pub fill: u8,
-    /// Where the image lies in the frame, in the middle or in the corner at the top left; `center`
-    /// by default.
+    /// Position of the image in the frame: centred or at the top left. Default: `center`.
     #[serde(default)]
     pub at: Alignment,
-    /// Whether the image is scaled before or after the rest is filled; `scale_first` by default.
+    /// Whether the node scales the image before or after it fills the rest of the frame. Default:
+    /// `scale_first`.
     #[serde(default)]
     pub order: FillOrder,
-    /// The interpolation filter, one of those of `resize`; `linear`, that of `cv2.resize`, by
-    /// default.
+    /// Interpolation filter, as in `resize`. Default: `linear`, as in `cv2.resize`.
     #[serde(default = "ResizeFilter::linear")]
     pub filter: ResizeFilter,
 }
@@ -44,27 +43,28 @@ fn fill() -> u8 {
     114
 }
 
-/// Where an image lies in a frame.
+/// Position of an image in a frame.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Alignment {
-    /// In the middle.
+    /// Centred.
     #[default]
     Center,
-    /// In the corner at the top left.
+    /// At the top left.
     TopLeft,
 }
 
-/// Whether an image is scaled before or after the rest of its frame is filled.
+/// Order of scaling and filling.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FillOrder {
-    /// The image is scaled to a whole number of pixels, then the rest of the frame is filled.
+    /// Scales the image to a whole number of pixels, then fills the rest of the frame.
     #[default]
     ScaleFirst,
-    /// The image is filled to the aspect ratio of the frame, of a square to a square, then scaled:
-    /// `cv2.copyMakeBorder`, then `cv2.resize`. The scaled image may end within a pixel. In the
-    /// middle, the smaller half of the rest is before it.
+    /// Fills the image to the aspect ratio of the frame, then scales the result. Matches
+    /// `cv2.copyMakeBorder`, then `cv2.resize`. For a square frame, the node fills the image to a
+    /// square. The edge of the scaled image may lie within a pixel. With `at: center`, the smaller
+    /// half of an odd filling is at the left or at the top.
     FillFirst,
 }
 

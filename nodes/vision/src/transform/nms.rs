@@ -11,21 +11,21 @@ use serde::Deserialize;
 /// too long.
 const MAX_BOXES: usize = 300;
 
-/// Removes boxes that overlap one of the same class, or of any, with a higher score (greedy
-/// non-maximum suppression): `f32[≤n,6]` to `f32[≤max_boxes,6]`, the highest score first.
+/// Removes boxes that overlap a box with a higher score (greedy non-maximum suppression):
+/// `f32[≤n,6]` to `f32[≤max_boxes,6]`, the highest score first.
 ///
-/// Boxes whose score is NaN are removed.
+/// The node compares boxes of the same class, or all boxes with `across_classes`. The node removes
+/// boxes with a NaN score.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct NmsConfig {
-    /// A box is removed if its intersection over union with a kept box is above this; 0.5 by
-    /// default.
+    /// Maximum intersection over union with a kept box. The node removes a box above this value.
+    /// Default: 0.5.
     #[serde(default = "half")]
     pub iou: f32,
-    /// Most boxes kept, at most 300; 300 by default.
+    /// Maximum number of kept boxes, at most 300. Default: 300.
     #[serde(default = "most")]
     pub max_boxes: usize,
-    /// `true` compares boxes of different classes too, as `cv2.dnn.NMSBoxes` does; by default only
-    /// those of one class.
+    /// Whether to compare boxes of different classes, like `cv2.dnn.NMSBoxes`. Default: `false`.
     #[serde(default)]
     pub across_classes: bool,
 }

@@ -9,24 +9,20 @@ use limen_resize::Resizer;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Scales images `u8[h,w,c]` to `u8[height,width,c]`, without keeping their aspect ratio;
-/// `letterbox` keeps it.
+/// Scales images `u8[h,w,c]` to `u8[height,width,c]`. The aspect ratio may change; `letterbox`
+/// keeps the aspect ratio.
 ///
-/// A model should get images that were scaled with the filter of its training. `bilinear`,
-/// `nearest` and `lanczos3` are filters of Pillow: where they shrink an image, `bilinear` and
-/// `lanczos3` average over all its pixels. With `bilinear` a level may differ from Pillow's by 1,
-/// by more where an image is almost transparent; with `lanczos3` by tens at sharp edges. `linear`
-/// is OpenCV's `INTER_LINEAR`, the default of `cv2.resize`, which does not average. `area` is
-/// `INTER_AREA`. `nearest` is also `INTER_NEAREST_EXACT`, which rarely takes the other one of two
-/// pixels that are equally near, but not `INTER_NEAREST`, which takes the pixel to the left and
-/// above.
+/// Choose the filter that the model's training used. For Pillow, use `bilinear`, `nearest` or
+/// `lanczos3`. For OpenCV, use `linear` (the default of `cv2.resize`), `area` or `nearest`. When an
+/// image shrinks, `bilinear`, `area` and `lanczos3` average over all pixels; `linear` and `nearest`
+/// do not.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ResizeConfig {
     /// Width of the output in pixels.
     pub width: usize,
     /// Height of the output in pixels.
     pub height: usize,
-    /// The interpolation filter; `bilinear`, that of Pillow, by default.
+    /// Interpolation filter. Default: `bilinear`, as in Pillow.
     #[serde(default)]
     pub filter: ResizeFilter,
 }

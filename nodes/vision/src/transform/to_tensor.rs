@@ -8,17 +8,18 @@ use limen_nodes_core::tensor::shape;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Converts pixels `u8[h,w,c]` into floats of a range, `f32[c,h,w]` by default.
+/// Converts pixels `u8[h,w,c]` to floats in a range, `f32[c,h,w]` by default.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ToTensorConfig {
-    /// Element type of the output; `f32` by default.
+    /// Element type of the output. Default: `f32`.
     #[serde(default)]
     pub dtype: Float,
-    /// Order of the output's dims; `chw` by default. `nchw` and `nhwc` are the same as `chw` and
-    /// `hwc`, because messages have no batch dim.
+    /// Order of the output's dims. Default: `chw`. `nchw` equals `chw` and `nhwc` equals `hwc`,
+    /// because messages have no batch dim.
     #[serde(default)]
     pub layout: DimOrder,
-    /// The values for pixel levels 0 and 255; [0, 1] by default.
+    /// Output values for pixel levels 0 and 255. The node interpolates linearly between both
+    /// values. Default: [0, 1].
     #[serde(default = "unit")]
     pub range: [f32; 2],
 }
@@ -27,7 +28,7 @@ fn unit() -> [f32; 2] {
     [0.0, 1.0]
 }
 
-/// A float type of model inputs.
+/// Float type of a model input.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Float {
@@ -38,7 +39,7 @@ pub enum Float {
     F16,
 }
 
-/// The order of an image's dims, as named in model files.
+/// Order of the dims of an image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DimOrder {
@@ -47,9 +48,9 @@ pub enum DimOrder {
     Chw,
     /// Height, width, channels.
     Hwc,
-    /// The same as `chw`.
+    /// Same as `chw`.
     Nchw,
-    /// The same as `hwc`.
+    /// Same as `hwc`.
     Nhwc,
 }
 

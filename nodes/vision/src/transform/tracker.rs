@@ -10,34 +10,37 @@ use limen_nodes_core::tensor::boxes::{self, BoxRow, ROW};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Follows objects from frame to frame: boxes `f32[≤n,6]` to `boxes` `f32[≤n,6]` and `ids`
-/// `u32[≤n]`, row by row, where the same number is the same object.
+/// Tracks objects from frame to frame: boxes `f32[≤n,6]` to `boxes` `f32[≤n,6]` and `ids`
+/// `u32[≤n]`. Row `n` of `ids` is the id of the object in row `n` of `boxes`.
 ///
-/// Each track has a Kalman filter of constant velocity for the middle and the sides of its box.
-/// Boxes of a frame are given to the tracks whose expected boxes they overlap, so that the sum of
-/// all intersections over unions is the greatest (as in SORT by Bewley and others, 2016). A box
-/// that no track takes begins one; it is sent from its `confirm`th frame in a row on, with the
-/// filter's box, and the score and class of the frame. A track without a box is not sent, and ends
-/// after `max_age` frames without one. Frames that were lost on the way count, by the numbers of
-/// the messages. Boxes that are NaN, infinite or without an area are left out (`unusable` counts
-/// them).
+/// Each track has a constant-velocity Kalman filter for the centre and the sides of its box. The
+/// node matches boxes to the predicted boxes of tracks, so that the sum of all intersections over
+/// unions is the greatest. This is the SORT algorithm (Bewley et al., 2016). An unmatched box
+/// begins a new track.
+///
+/// The node sends a track once the track has matched `confirm` consecutive frames. The sent box is
+/// the output of the Kalman filter; score and class are from the frame. The node does not send a
+/// track in a frame without a match. A sent track ends after `max_age` frames without a match,
+/// other tracks after the first such frame. The node detects lost frames by gaps in sequence
+/// numbers. Lost frames count towards `max_age`. The node ignores boxes that are NaN, infinite or
+/// without an area, and counts them (`unusable`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct TrackerConfig {
-    /// The least intersection over union of a track's expected box and one of the frame; 0.3 by
-    /// default.
+    /// Minimum intersection over union of a box and the predicted box of a track. Default: 0.3.
     #[serde(default = "iou")]
     pub iou: f32,
-    /// From which frame in a row on a track is sent; 3 by default, 1 sends it at once.
+    /// Number of consecutive matched frames before the node sends a track. 1 sends a track at once.
+    /// Default: 3.
     #[serde(default = "confirm")]
     pub confirm: u32,
-    /// After how many frames without a box a track ends; 30 by default.
+    /// Number of frames without a match after which a sent track ends. Default: 30.
     #[serde(default = "max_age")]
     pub max_age: u32,
-    /// `true` lets a track take boxes of other classes than its last one.
+    /// Whether a track may match boxes of another class than its last box. Default: `false`.
     #[serde(default)]
     pub across_classes: bool,
-    /// The most boxes of a frame, at most 300; those with the highest scores are taken; 100 by
-    /// default.
+    /// Maximum number of boxes per frame, at most 300. The node uses the boxes with the highest
+    /// scores. Default: 100.
     #[serde(default = "max_boxes")]
     pub max_boxes: usize,
 }

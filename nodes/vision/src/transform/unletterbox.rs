@@ -9,13 +9,15 @@ use limen_nodes_core::tensor::{boxes, shape};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Converts boxes in the frame of `letterbox` into boxes in pixels of the source image, clipped to
-/// it: `boxes` `f32[≤n,6]` and `placement` `f32[6]` to `boxes` `f32[≤n,6]`.
+/// Converts boxes from the frame of `letterbox` to pixels of the source image: `boxes` `f32[≤n,6]`
+/// and `placement` `f32[6]` to `boxes` `f32[≤n,6]`.
 ///
-/// Rows are x0, y0, x1, y1, score, class; score and class are kept, and so is the order.
+/// Rows are x0, y0, x1, y1, score, class. The node clips boxes to the source image, and keeps
+/// scores, classes and the order of rows.
 ///
-/// Instead of boxes it accepts `quads` `f32[≤n,8]` from `decode_db`, x and y of four corners, and
-/// produces `quads`. Corners outside the image are moved to its last pixel.
+/// Instead of `boxes`, the node accepts `quads` `f32[≤n,8]` from `decode_db`, with x and y of four
+/// corners, and produces `quads`. The node moves corners outside the image to the nearest edge
+/// pixel.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct UnletterboxConfig {}
 

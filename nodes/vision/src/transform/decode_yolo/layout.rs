@@ -8,22 +8,22 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt;
 
-/// The order of the numbers in the output of a YOLO model.
+/// Layout of the output of a YOLO model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum YoloLayout {
-    /// `f32[candidates,5+classes]`, as YOLOv5, v6 and v7: centre x, centre y, width, height,
-    /// objectness, a score per class. The score of a box is that of the class times the objectness.
+    /// `f32[candidates,5+classes]`, as in YOLOv5, v6 and v7: centre x, centre y, width, height,
+    /// objectness, one score per class. The score of a box is the class score times the objectness.
     V5,
-    /// `f32[4+classes,candidates]`, as YOLOv8, v9, v11 and v12: centre x, centre y, width, height,
-    /// a score per class.
+    /// `f32[4+classes,candidates]`, as in YOLOv8, v9, v11 and v12: centre x, centre y, width,
+    /// height, one score per class.
     V8,
-    /// `f32[candidates,6]`, as YOLOv10: x0, y0, x1, y1, score, class. The model has chosen the
-    /// boxes itself.
+    /// `f32[candidates,6]`, as in YOLOv10: x0, y0, x1, y1, score, class. The model removes
+    /// overlapping boxes itself.
     V10,
-    /// `f32[candidates,5+classes]`, as YOLOX: as `v5`, but the centre counts from the candidate's
-    /// cell, in cells, and the size is the logarithm of that in cells. The cells have 8, 16 and 32
-    /// pixels: 8400 candidates for 640 × 640 pixels.
+    /// `f32[candidates,5+classes]`, as in YOLOX. The numbers have the same order as in `v5`. The
+    /// centre is relative to the candidate's cell, in cells. Width and height are the logarithms of
+    /// the size in cells. The cells have 8, 16 and 32 pixels: 8400 candidates for 640 × 640 pixels.
     Yolox,
 }
 
