@@ -8,22 +8,22 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Topic, meaning and frame of an input, and how a scanner measures.
+/// Topic, meaning and frame of an input, and the geometry of a laser scan.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct TopicConfig {
-    /// The topic; by default `/` and the input's name, with `/` for dots.
+    /// Topic of the input. Default: `/` and the input's name, with `/` in place of dots.
     pub topic: Option<String>,
-    /// What its tensors mean; by default `image` for those of cameras and image files, otherwise
+    /// Meaning of the tensors. Default: `image` for tensors from cameras and image files, otherwise
     /// `values`.
     #[serde(rename = "as")]
     pub meaning: Option<Meaning>,
-    /// The frame of coordinates of images, points, poses and the like; empty by default.
+    /// Coordinate frame of images, points, poses and similar data. Default: empty.
     #[serde(default)]
     pub frame: String,
-    /// `as: scan`, which needs it: the angles of the first and the last range in rad, such as
+    /// For `as: scan`, required: the angles of the first and the last range in rad, such as
     /// `[-1.57, 1.57]`.
     pub angles: Option<[f32; 2]>,
-    /// `as: scan`: the least and the greatest valid range in m; any by default.
+    /// For `as: scan`: the minimum and maximum valid range in m. By default, every range is valid.
     pub ranges: Option<[f32; 2]>,
 }
 

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// What the tensors of an edge mean.
+/// Meaning of the tensors of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
@@ -22,37 +22,39 @@ pub enum Meaning {
     Image,
     /// The bytes of a JPEG, PNG or WebP file.
     CompressedImage,
-    /// Angular velocity in rad/s, then acceleration in m/s²: `f32[6]` or `f64[6]`; `[10]` with the
-    /// orientation, `x y z w`, before them. Always in ROS 2's schema.
+    /// Angular velocity in rad/s, then acceleration in m/s²: `f32[6]` or `f64[6]`. With `[10]`, the
+    /// orientation `x y z w` precedes both. The schema is always the ROS 2 schema.
     Imu,
-    /// Points `f32[n,k]`: `x y z` in m, then the intensity and other values.
+    /// Points `f32[n,k]`: `x y z` in m, then intensity and other values.
     PointCloud,
-    /// Boxes `f32[n,6]`: `x0 y0 x1 y1` in pixels, score, class. With ROS 2's schemas, as `values`.
+    /// Boxes `f32[n,6]`: `x0 y0 x1 y1` in pixels, score, class. With `schemas: ros2`, boxes are
+    /// recorded as `values`.
     Boxes,
     /// Position in m, then orientation: `x y z` and `x y z w`, `f32[7]` or `f64[7]`.
     Pose,
-    /// Ranges of a laser scanner in m, `f32[n]`. Always in ROS 2's schema, like those that follow.
+    /// Ranges of a laser scanner in m, `f32[n]`. The schema is always the ROS 2 schema.
     Scan,
-    /// Linear velocity in m/s, then angular velocity in rad/s: `f32[6]` or `f64[6]`.
+    /// Linear velocity in m/s, then angular velocity in rad/s: `f32[6]` or `f64[6]`. The schema is
+    /// always the ROS 2 schema.
     Twist,
-    /// Force in N, then torque in N m: `f32[6]` or `f64[6]`.
+    /// Force in N, then torque in N m: `f32[6]` or `f64[6]`. The schema is always the ROS 2 schema.
     Wrench,
-    /// A vector, `x y z`: `f32[3]` or `f64[3]`.
+    /// Vector, `x y z`: `f32[3]` or `f64[3]`. The schema is always the ROS 2 schema.
     Vector,
-    /// Latitude and longitude in degrees and altitude in m: `f32[3]` or `f64[3]`.
+    /// Latitude and longitude in degrees, and altitude in m: `f64[3]`.
     Location,
     /// Numbers, text or bytes.
     Values,
 }
 
-/// Which schemas a recording has.
+/// Message schemas.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Schemas {
-    /// Foxglove's, in Protocol Buffers.
+    /// Foxglove schemas, encoded in Protocol Buffers.
     #[default]
     Foxglove,
-    /// ROS 2's, in CDR.
+    /// ROS 2 schemas, encoded in CDR.
     Ros2,
 }
 

@@ -17,46 +17,48 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Serves its inputs, which may have any names, to Foxglove while the graph runs: open
-/// `ws://localhost:8765` there. Each input is a topic, as `record` writes it.
+/// Serves its inputs to Foxglove while the graph runs. Open `ws://localhost:8765` in Foxglove.
+/// Inputs may have any names. Each input is a topic, as in `record`.
 ///
-/// The statistics of the run are topics beside them, once a second while someone is connected:
-/// `/limen/paths/SOURCE/SINK` the age of messages at a sink and those that missed their deadline,
-/// `/limen/nodes/NODE` how long messages wait for a node, how long its calls take and what it lost,
-/// `/limen/edges/PORT/PORT` the messages on an edge, what it lost and how long a join has starved
-/// for it. Times are in microseconds.
+/// While a client is connected, the node also publishes statistics of the run once a second.
+/// `/limen/paths/SOURCE/SINK` contains the age of messages at a sink and the number of missed
+/// deadlines. `/limen/nodes/NODE` contains the queue time, the compute time and the lost messages
+/// of a node. `/limen/edges/PORT/PORT` contains the queued and lost messages of an edge, and how
+/// long a join has starved for this edge. Times are in microseconds, except fields that end in
+/// `_s`, which are in seconds.
 ///
-/// Only this machine can connect, unless `listen` has another address and the command line has
-/// `--allow-public`. A client receives the topics that it subscribes to; one that reads too slowly
-/// misses messages, which are counted (`full`), and never makes the graph wait. `sent` counts the
-/// messages in the buffers of connections, and `undelivered` those that were still there when a
-/// connection ended. Clients can change nothing.
+/// Only the local machine can connect, unless `listen` has another address and the command line
+/// contains `--allow-public`. A client receives the topics that it subscribes to. A client that
+/// reads too slowly misses messages, which are counted (`full`), and never delays the graph. `sent`
+/// counts messages that were written to a connection's buffer. `undelivered` counts messages that
+/// were still in the buffer when the connection ended. Clients cannot change anything.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct FoxgloveConfig {
-    /// The address to listen on; `8765`, a port that other machines cannot reach, by default.
+    /// Address to listen on. Default: `8765`, a port that other machines cannot reach.
     #[serde(default = "listen")]
     pub listen: Address,
-    /// Topic, meaning and frame of inputs, by their names, as those of `record`: `{ boxes: { as:
-    /// boxes }, cloud: { as: point_cloud } }`.
+    /// Topic, meaning and frame of inputs, by input name, as in `record`: `{ boxes: { as: boxes },
+    /// cloud: { as: point_cloud } }`.
     #[serde(default)]
     pub topics: BTreeMap<String, TopicConfig>,
-    /// Which schemas the messages have; `foxglove` by default.
+    /// Message schemas. Default: `foxglove`.
     #[serde(default)]
     pub schemas: Schemas,
-    /// Whether the statistics of the run are served; they are by default.
+    /// Whether to publish statistics of the run. Default: `true`.
     #[serde(default = "yes")]
     pub statistics: bool,
-    /// How many bytes of messages may wait for a client that reads slowly; 4 MiB by default, or
-    /// twice the largest message if that is more.
+    /// Maximum number of bytes that may wait for a slow client. Must hold the largest message.
+    /// Default: 4 MiB, or twice the largest message if that is more.
     pub backlog: Option<Bytes>,
-    /// Most clients at a time, up to 64; 4 by default. A further one replaces a client that has
-    /// asked for nothing yet or has read nothing for 5 s. If there is none, it is closed at once
-    /// and counted (`refused`).
+    /// Maximum number of clients, up to 64. Default: 4. At the limit, a new client replaces a
+    /// client that has sent no request or has read nothing for 5 s. If every client is active, the
+    /// node closes the new connection and counts it (`refused`).
     #[serde(default = "max_connections")]
     pub max_connections: usize,
-    /// Web pages that may connect, beside Foxglove's and those that a server or a file (`file://`)
-    /// of this machine holds, such as `https://viewer.example`; `*` for any. A browser connects on
-    /// behalf of whatever page is open in it, and a page that may connect sees everything here.
+    /// Additional web pages that may connect, such as `https://viewer.example`, or `*` for all
+    /// pages. Pages from Foxglove, from servers on the local machine and from local files
+    /// (`file://`) may always connect. A page that may connect can read all topics of this node.
+    /// Any page open in a browser on this machine can attempt a connection.
     #[serde(default)]
     pub origins: Vec<String>,
 }

@@ -14,45 +14,49 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Records its inputs, which may have any names, to an MCAP file: each is a topic, `/image` for the
-/// input `image`, `/camera/image` for `camera.image`.
+/// Records its inputs to an MCAP file. Inputs may have any names. Each input is a topic: `/image`
+/// for the input `image`, `/camera/image` for `camera.image`.
 ///
-/// Images, texts and numbers have schemas that Foxglove and the libraries of MCAP read; `as`
-/// assigns a meaning to other tensors. A message is logged when this node reads it, and published
-/// at its origin. Whatever ends the process, every message is readable that was taken more than a
-/// second or 4 MiB before; `limen-run recover` then writes the index that is missing. No file is
-/// ever overwritten: if `drive.mcap` exists, `drive-0002.mcap` is next. If a write fails, the
-/// messages of its chunk (at most 1 MiB and one message) are lost and counted (`unwritten`, or
-/// `disk_full`), and with `on_error: skip`, or while the disk is full, a new file is tried once a
-/// second. Without `capacity`, an input holds messages of up to 64 MiB, at most 4096.
+/// Images, texts and numbers have schemas that Foxglove and the MCAP libraries read. `as` assigns a
+/// meaning to other tensors. The log time of a message is when this node reads the message. The
+/// publish time of a message is its origin. Without `capacity`, an input queues at most 4096
+/// messages and 64 MiB.
+///
+/// If the process ends abnormally, every message read more than 1 s or 4 MiB earlier remains
+/// readable. `limen-run recover` then writes the missing index. The node never overwrites a file:
+/// if `drive.mcap` exists, the node writes `drive-0002.mcap`. If a write fails, the messages of its
+/// chunk are lost and counted (`unwritten` or `disk_full`). A chunk has at most 1 MiB plus one
+/// message. With `on_error: skip`, or while the disk is full, the node tries a new file once a
+/// second.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct RecordConfig {
-    /// The file, such as `out/drive.mcap`, relative to the graph's folder or to that given with
-    /// `--out`. The last folder of the path is created.
+    /// The file, such as `out/drive.mcap`, relative to the graph's folder or to the folder given
+    /// with `--out`. The node creates the last folder of the path.
     pub path: String,
-    /// What to do with a file that already exists; `number` by default.
+    /// What to do with a file that already exists. Default: `number`.
     #[serde(default)]
     pub exists: ExistsRecording,
-    /// What to do when the disk is full; `drop` by default.
+    /// What to do when the disk is full. Default: `drop`.
     #[serde(default)]
     pub on_full: OnFull,
-    /// Which schemas the messages have; `foxglove` by default.
+    /// Message schemas. Default: `foxglove`.
     #[serde(default)]
     pub schemas: Schemas,
-    /// Topic, meaning and frame of inputs, by their names: `{ boxes: { as: boxes }, imu: { topic:
-    /// /imu/data, as: imu, frame: base } }`. `as` is `image` (`u8[h,w]`, `u8[h,w,3]`),
-    /// `compressed_image` (the bytes of a file), `imu` (`[6]`: angular velocity, then acceleration;
-    /// `[10]` with the orientation before them), `point_cloud` (`f32[n,3]` or more), `boxes`
-    /// (`f32[n,6]`), `pose` (`[7]`: position, then orientation), `location` (`f64[3]`: latitude,
-    /// longitude, altitude), `scan` (`f32[n]`: ranges, with `angles: [from, to]` and perhaps
-    /// `ranges: [least, most]`), `twist` (`[6]`: linear velocity, then angular), `wrench` (`[6]`:
-    /// force, then torque), `vector` (`[3]`) or `values`.
+    /// Topic, meaning and frame of inputs, by input name: `{ boxes: { as: boxes }, imu: { topic:
+    /// /imu/data, as: imu, frame: base } }`. Values of `as`: `image` (`u8[h,w]`, `u8[h,w,3]`);
+    /// `compressed_image` (the bytes of a file); `imu` (`[6]`: angular velocity, acceleration;
+    /// `[10]`: orientation first); `point_cloud` (`f32[n,3]` or more); `boxes` (`f32[n,6]`); `pose`
+    /// (`[7]`: position, orientation); `location` (`f64[3]`: latitude, longitude, altitude); `scan`
+    /// (`f32[n]`: ranges, with `angles: [from, to]` and optional `ranges: [least, most]`); `twist`
+    /// (`[6]`: linear velocity, angular velocity); `wrench` (`[6]`: force, torque); `vector`
+    /// (`[3]`); `values`.
     #[serde(default)]
     pub topics: BTreeMap<String, TopicConfig>,
-    /// Begins a new file when one has this size, such as `1GiB`; by default only after 65536
-    /// chunks, of half a second or 1 MiB each.
+    /// Size at which the node begins a new file, such as `1GiB`; at least `1MiB`. By default, the
+    /// node begins a new file only after 65536 chunks, of 0.5 s or 1 MiB each.
     pub max_size: Option<Bytes>,
-    /// Begins a new file when one has been written for so long, such as `10min`.
+    /// Duration after which the node begins a new file, such as `10min`; at least `1s`. Default:
+    /// unlimited.
     pub max_time: Option<Span>,
 }
 
@@ -60,10 +64,10 @@ pub struct RecordConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ExistsRecording {
-    /// Write another file, with the next free number: `drive-0002.mcap`.
+    /// Write another file with the next free number: `drive-0002.mcap`.
     #[default]
     Number,
-    /// Refuse the graph.
+    /// Reject the graph.
     Fail,
 }
 

@@ -19,52 +19,59 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Sends the messages of topics of an MCAP file, each topic on a port: `image` for `/image`,
-/// `camera.image` for `/camera/image`, or as `topics` says.
+/// Sends the messages of an MCAP file, one topic per port. Port `image` reads `/image`, and
+/// `camera.image` reads `/camera/image`, unless `topics` assigns another topic.
 ///
-/// Recordings of `record` produce the tensors that were recorded. Of other recordings, such as bags
-/// of ROS 2, these are read as tensors: `sensor_msgs` Image (`u8[h,w,3]` and so on),
-/// CompressedImage (bytes), Imu (`f64[10]`: orientation, angular velocity, acceleration; `f64[6]`
-/// if the first message has no orientation; NaN is what a message has no estimate of), PointCloud2
-/// (`f32[≤n,fields]`: `x y z`, the intensity if there is one, then the other fields of the first
-/// message; `f64` if a field has 64-bit floats or 32-bit integers, as times have), LaserScan (the
-/// ranges, `f32[≤n]`), NavSatFix (`f64[3]`, NaN without a fix); `geometry_msgs` Vector3, Point,
-/// Quaternion, Pose and Transform (`f64[7]`), Twist, Accel and Wrench (`f64[6]`), Inertia
-/// (`f64[10]`), also stamped and without their covariance, PoseArray (`f64[≤n,7]`) and Polygon
-/// (`f32[≤n,3]`); `nav_msgs` Odometry (`f64[13]`); `std_msgs` numbers, arrays and String;
-/// Foxglove's RawImage, CompressedImage, PointCloud, PoseInFrame and LocationFix. Messages of other
-/// schemas are bytes. Chunks may be compressed by zstd or lz4.
+/// Recordings of `record` produce the recorded tensors. In other recordings, such as ROS 2 bags,
+/// the node decodes these messages to tensors:
 ///
-/// Shapes come from the first message of a topic, the longest from the first 256 MiB of the file,
-/// unpacked. Messages that do not fit are counted (`oversized`), and those that cannot be read
-/// (`malformed`); parts of the file that cannot be read are counted, too (`unreadable`). Sequence
-/// numbers are those recorded, or count the messages of the topic. A message's origin is when it
-/// was made by its own stamp, or else when it was published.
+/// `sensor_msgs`: Image (`u8[h,w,3]` and similar), CompressedImage (bytes), Imu, PointCloud2,
+/// LaserScan (ranges, `f32[≤n]`), NavSatFix (`f64[3]`, NaN without a fix). Imu is `f64[10]`:
+/// orientation, angular velocity, acceleration. If the first message has no orientation, Imu is
+/// `f64[6]`. Missing estimates are NaN. PointCloud2 is `f32[≤n,fields]`: `x y z`, the intensity if
+/// present, then the other fields of the first message. If a field has 64-bit floats or 32-bit
+/// integers, PointCloud2 is `f64[≤n,fields]`.
 ///
-/// Where a topic's time goes back by more than a second, the clock was set back. Its messages go on
-/// at their usual distance, a new segment begins, and an event tells it (`stepped_back`). A topic
-/// that is always recorded late stays late.
+/// `geometry_msgs`: Vector3, Point (`f64[3]`), Quaternion (`f64[4]`), Pose, Transform (`f64[7]`),
+/// Twist, Accel, Wrench (`f64[6]`), Inertia (`f64[10]`), PoseArray (`f64[≤n,7]`), Polygon
+/// (`f32[≤n,3]`). Stamped variants are decoded too. The node omits covariances.
+///
+/// `nav_msgs`: Odometry (`f64[13]`). `std_msgs`: numbers, arrays, String. Foxglove: RawImage,
+/// CompressedImage, PointCloud, PoseInFrame, LocationFix. Messages of other schemas are bytes. The
+/// node reads chunks compressed with zstd or lz4.
+///
+/// The first message of a topic determines the dtype and the dims. The longest message in the first
+/// 256 MiB of uncompressed data determines the maximum length. The node counts messages that do not
+/// fit (`oversized`), messages that cannot be decoded (`malformed`) and unreadable parts of the
+/// file (`unreadable`). The sequence number of a message is the recorded number, or its index in
+/// the topic. The origin of a message is its own timestamp, otherwise its publish time; see
+/// `stamps`.
+///
+/// If the time of a topic steps back by more than 1 s, the recorded clock was set back. The topic
+/// then continues at its usual offset from other topics. A new segment begins, and an event reports
+/// the step (`stepped_back`). A topic that was always recorded late stays late.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ReplayConfig {
     /// The file, relative to the graph's folder.
     pub path: String,
-    /// The topics of ports whose names do not say it: `{ image: /camera/image_raw }`.
+    /// Topics by port, for ports whose names differ from the topic: `{ image: /camera/image_raw }`.
     #[serde(default)]
     pub topics: BTreeMap<String, String>,
-    /// How fast to send: `original` (the default), `max`, as fast as the graph accepts them, or a
-    /// factor such as `2.0`. With `max`, origins keep their recorded distances from the start of
-    /// the run, so that nodes that match or measure by origins behave as they did; a latency then
-    /// is meaningless.
+    /// Pace of the messages: `original` (default), `max` or a factor such as `2.0`. `max` sends as
+    /// fast as the graph accepts messages. With `max`, origins keep their recorded distances from
+    /// the start of the run. Nodes that match or measure by origin therefore behave as in the
+    /// recording, but latencies are meaningless.
     #[serde(default)]
     pub pace: RecordedPace,
-    /// What the origin of a message is: `header`, its own stamp (the default), or `log`, the time
-    /// at which it was recorded. A stamp more than a day away from that is ignored.
+    /// Origin of a message: `header`, its own timestamp, or `log`, the time of recording. Default:
+    /// `header`. The node ignores a timestamp more than one day away from the time of recording.
     #[serde(default)]
     pub stamps: Stamps,
-    /// A longer silence is shortened to this, but not with `pace: max`; `1min` by default.
+    /// Maximum pause between messages. The node shortens a longer pause to this value, except with
+    /// `pace: max`. Default: `1min`.
     #[serde(default = "max_gap")]
     pub max_gap: Span,
-    /// How many times to read the file; 1 by default.
+    /// Number of passes over the file. Default: 1.
     #[serde(default = "one")]
     pub repeat: u32,
 }
@@ -77,14 +84,14 @@ fn max_gap() -> Span {
     Span(Duration::from_secs(60))
 }
 
-/// What the origin of a message is.
+/// Origin of a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Stamps {
-    /// The stamp in the message.
+    /// The timestamp in the message.
     #[default]
     Header,
-    /// The time at which it was recorded.
+    /// The time of recording.
     Log,
 }
 

@@ -5,13 +5,13 @@ use limen::node::{Connected, PlanErrors, Ports};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// What follows each other in time.
+/// Axis along which the samples of a channel follow each other in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Along {
-    /// The first dim: a message has many samples of each channel, as sound has.
+    /// The first dim: a message contains many samples of each channel, like sound.
     FirstDim,
-    /// The messages: each has one sample of every channel, as a sensor sends them.
+    /// The messages: each message contains one sample of every channel, like a reading of a sensor.
     Messages,
 }
 

@@ -13,16 +13,16 @@ use std::f64::consts::PI;
 use std::fmt;
 use std::sync::Arc;
 
-/// How the samples of a frame are weighted.
+/// Window function of a frame.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WindowFunction {
-    /// The Hann window (periodic).
+    /// Hann window (periodic).
     #[default]
     Hann,
-    /// The Hamming window (periodic).
+    /// Hamming window (periodic).
     Hamming,
-    /// No window: all weights are 1.
+    /// No window: every weight is 1.
     None,
 }
 

@@ -13,21 +13,21 @@ use std::cell::RefCell;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::rc::Rc;
 
-/// Writes sound to a WAV file: `f32[frames,channels]` or `i16[frames,channels]`, or one dim for a
-/// single channel.
+/// Writes sound to a WAV file: `f32[frames,channels]` or `i16[frames,channels]`. A single channel
+/// may have one dim.
 ///
-/// The format limits a file to 4 GiB: a call that would exceed it fails.
+/// A WAV file has at most 4 GiB: a call that would exceed this size fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct WavSinkConfig {
-    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of
-    /// the path is created.
+    /// The file, relative to the graph's folder or to the folder given with `--out`. The node
+    /// creates the last folder of the path.
     pub path: String,
     /// Frames per second, such as `16kHz`.
     pub sample_rate: Rate,
-    /// What to do with a file that already exists, `replace` or `fail`; `replace` by default.
+    /// What to do with a file that already exists: `replace` or `fail`. Default: `replace`.
     #[serde(default)]
     pub exists: Exists,
-    /// What to do when the disk is full; `drop` by default.
+    /// What to do when the disk is full. Default: `drop`.
     #[serde(default)]
     pub on_full: OnFull,
 }

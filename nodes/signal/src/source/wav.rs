@@ -9,62 +9,62 @@ use limen_nodes_core::pace::{self, Pace};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Reads sound from a WAV file, `frames` frames per message: `sound` `f32[≤frames,channels]`, from
-/// −1 to 1; `f32[frames,channels]` with `tail: pad`. With `context`, messages have that many more
-/// frames.
+/// Reads sound from a WAV file and produces `frames` frames per message. The output is `sound`
+/// `f32[≤frames,channels]` from −1 to 1, or `f32[frames,channels]` with `tail: pad`.
 ///
-/// A frame is one sample of every channel. PCM of up to 32 bits and floats of 32 and 64 bits are
-/// read, also in containers with more bits, from RIFF, RF64 and BW64. From a truncated file the
-/// complete frames are sent, then one call fails. If the header has no length, as after a pipe, the
-/// samples end with the file.
+/// A frame is one sample of every channel. With `context`, each message has `context` more frames.
+/// The node reads PCM up to 32 bits and floats of 32 and 64 bits, also in wider containers. File
+/// formats are RIFF, RF64 and BW64. If the file is truncated, the node sends all complete frames,
+/// then one call fails. If the header has no length, as in piped output, the samples end with the
+/// file.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct WavSourceConfig {
     /// The file, relative to the graph's folder.
     pub path: String,
-    /// Frames per message; the last message of a pass may have fewer.
+    /// Frames per message. The last message of a pass may have fewer frames.
     pub frames: usize,
-    /// Frames per second of the messages, such as `16kHz`. A file with another rate is resampled;
-    /// the frames of a message are those after resampling, and samples that are NaN, infinite or
-    /// beyond ±1e20 become silence. By default the rate of the file.
+    /// Sample rate of the messages, such as `16kHz`. The node resamples a file with another rate;
+    /// `frames` then counts resampled frames. Resampling replaces samples that are NaN, infinite or
+    /// beyond ±1e20 by silence. Default: the rate of the file.
     pub sample_rate: Option<Rate>,
-    /// The channels of a message; `all` by default.
+    /// Channels of a message. Default: `all`.
     #[serde(default)]
     pub channels: WavChannels,
-    /// Frames of the message before that a message begins with, as some models for speech need;
-    /// silence at the start of each pass; 0 by default.
+    /// Number of preceding frames that each message repeats at its start. Some speech models
+    /// require this context. The context is silence at the start of each pass. Default: 0.
     #[serde(default)]
     pub context: usize,
-    /// What to do with the last frames when they do not fill a message; `send` by default.
+    /// What to do if the last frames do not fill a message. Default: `send`.
     #[serde(default)]
     pub tail: WavTail,
-    /// `true` sends messages at the speed of playback, each when its first frame is due; by default
-    /// messages are sent as fast as the graph accepts them.
+    /// Whether to send messages at playback speed, each when its first frame is due. Default:
+    /// `false`, which sends messages as fast as the graph accepts them.
     #[serde(default)]
     pub real_time: bool,
-    /// How many times to read the file; 1 by default.
+    /// Number of passes over the file. Default: 1.
     #[serde(default = "one")]
     pub repeat: u32,
 }
 
-/// The channels of a message.
+/// Channels of a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WavChannels {
-    /// Those of the file.
+    /// All channels of the file.
     #[default]
     All,
-    /// One: the mean of all.
+    /// One channel: the mean of all channels.
     Mono,
 }
 
-/// What to do with the last frames when they do not fill a message.
+/// What to do if the last frames do not fill a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WavTail {
-    /// Send them as a shorter message.
+    /// Send the frames as a shorter message.
     #[default]
     Send,
-    /// Pad them with silence, so that all messages have the same shape.
+    /// Pad the frames with silence, so that all messages have the same shape.
     Pad,
 }
 

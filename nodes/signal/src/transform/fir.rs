@@ -11,30 +11,34 @@ use limen_nodes_core::tensor::{cost, shape};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Filters the samples of each channel, in place: a sum of the last samples, weighted by `taps` of
-/// your own, or by those of a low-pass (`lowpass`), a high-pass (`highpass`) or a band-pass between
-/// both, as SciPy's `firwin` computes them (the window method, with a Hamming window; half the
-/// amplitude, -6 dB, at a cutoff frequency).
+/// Applies an FIR filter to the samples of each channel, in place. Each output sample is a weighted
+/// sum of the last samples.
 ///
-/// A message `f32[n]` or `f32[n, ...]` has `n` samples of every channel, as sound has; with
-/// `along: messages`, and for scalars, each message has one sample of every channel, as a sensor
-/// sends them. The last samples are kept between messages, and forgotten where the stream begins
-/// anew and at a gap (`on_gap: reset`); before the first sample there was silence. The filters of
-/// frequencies delay their input by `(count - 1) / 2` samples.
+/// Write the weights as `taps`, or design a low-pass (`lowpass`), a high-pass (`highpass`) or a
+/// band-pass filter (both). The designs match SciPy's `firwin`: the window method with a Hamming
+/// window. At a cutoff frequency, the filter halves the amplitude (-6 dB). Designed filters delay
+/// their input by `(count - 1) / 2` samples.
+///
+/// A message `f32[n]` or `f32[n, ...]` contains `n` samples of every channel, like sound. With
+/// `along: messages`, and for scalars, each message contains one sample of every channel, like a
+/// reading of a sensor. The node keeps the last samples between messages. The node replaces these
+/// samples with silence at a new segment and at a gap (`on_gap: reset`). Before the first sample,
+/// the input counts as silence.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct FirConfig {
-    /// The weights, that of the newest sample first.
+    /// Weights, starting with the weight of the newest sample. From 1 to 65536 entries. Excludes
+    /// `lowpass`, `highpass` and `count`.
     pub taps: Option<Vec<f32>>,
-    /// Instead of taps: the cutoff frequency of a low-pass, such as `4kHz`.
+    /// Cutoff frequency of a low-pass filter, such as `4kHz`. Must be below half of `sample_rate`.
     pub lowpass: Option<Rate>,
-    /// The cutoff frequency of a high-pass; below that of the low-pass if both are given.
+    /// Cutoff frequency of a high-pass filter. Must be below `lowpass`, if both are set.
     pub highpass: Option<Rate>,
-    /// How many taps are computed; odd with `highpass`; 63 by default.
+    /// Number of designed taps, from 1 to 65536. Must be odd with `highpass`. Default: 63.
     pub count: Option<usize>,
-    /// The rate of the samples of a channel, such as `16kHz`.
+    /// Sample rate of a channel, such as `16kHz`. Required with `lowpass` or `highpass`.
     pub sample_rate: Option<Rate>,
-    /// Which samples follow each other in time: those along the `first_dim` of a message (default),
-    /// or `messages` (default of scalars).
+    /// Axis along which samples follow each other in time: `first_dim` of a message, or `messages`.
+    /// Default: `messages` for scalars, otherwise `first_dim`.
     pub along: Option<Along>,
 }
 

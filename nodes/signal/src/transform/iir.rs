@@ -11,45 +11,49 @@ use limen_nodes_core::tensor::{cost, shape};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Filters the samples of each channel, in place: with a Butterworth low-pass (`lowpass`), a
-/// high-pass (`highpass`) or one after the other, or with `sections` of your own, as SciPy's
-/// `butter(..., output='sos')` and `sosfilt` have them.
+/// Applies an IIR filter to the samples of each channel, in place. The filter is a Butterworth
+/// low-pass (`lowpass`), a high-pass (`highpass`), both in series, or a list of `sections`.
 ///
-/// A message `f32[n]` or `f32[n, ...]` has `n` samples of every channel, as sound has; with
-/// `along: messages`, and for scalars, each message has one sample of every channel, as a sensor
-/// sends them. The filter's state is kept between messages, and reset where the stream begins anew
-/// and at a gap (`on_gap: reset`). A sample that is infinite or NaN comes out as NaN and counts as
-/// 0 in what follows (`not_finite` counts messages with one). A high-pass followed by a low-pass is
-/// not `butter(..., 'bandpass')`: for a narrow band write the `sections` of that.
+/// The filter matches SciPy's `butter(..., output='sos')` and `sosfilt`. A high-pass followed by a
+/// low-pass differs from `butter(..., 'bandpass')`. For a narrow band, write the `sections` of a
+/// band-pass design.
+///
+/// A message `f32[n]` or `f32[n, ...]` contains `n` samples of every channel, like sound. With
+/// `along: messages`, and for scalars, each message contains one sample of every channel, like a
+/// reading of a sensor. The node keeps the filter state between messages. The node resets the state
+/// at a new segment and at a gap (`on_gap: reset`). The output for an infinite or NaN sample is
+/// NaN. The filter state treats such a sample as 0, and `not_finite` counts messages with such
+/// samples.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct IirConfig {
-    /// The cutoff frequency of the low-pass (-3 dB), such as `20Hz`.
+    /// Cutoff frequency of the low-pass filter (-3 dB), such as `20Hz`. Must be below half of
+    /// `sample_rate`.
     pub lowpass: Option<Rate>,
-    /// The cutoff frequency of the high-pass (-3 dB).
+    /// Cutoff frequency of the high-pass filter (-3 dB). Must be below `lowpass`, if both are set.
     pub highpass: Option<Rate>,
-    /// The order of each of both, from 1 to 12; 2 by default.
+    /// Order of the low-pass and of the high-pass filter, 1 to 12. Default: 2.
     pub order: Option<usize>,
-    /// The rate of the samples of a channel, such as `16kHz`.
+    /// Sample rate of a channel, such as `16kHz`. Required with `lowpass` or `highpass`.
     pub sample_rate: Option<Rate>,
-    /// Instead of frequencies: sections of second order, one after the other, each
-    /// `[b0, b1, b2, a0, a1, a2]`.
+    /// Second-order sections in series, each `[b0, b1, b2, a0, a1, a2]`. From 1 to 64 stable
+    /// sections. Excludes `lowpass`, `highpass` and `order`.
     pub sections: Option<Vec<Section>>,
-    /// Which samples follow each other in time: those along the `first_dim` of a message (default),
-    /// or `messages` (default of scalars).
+    /// Axis along which samples follow each other in time: `first_dim` of a message, or `messages`.
+    /// Default: `messages` for scalars, otherwise `first_dim`.
     pub along: Option<Along>,
-    /// What the filter assumes before the first sample and after a gap; `zero` by default.
+    /// Assumed input before the first sample and after a gap. Default: `zero`.
     #[serde(default)]
     pub start: Start,
 }
 
-/// What a filter assumes before its first sample.
+/// Assumed input before the first sample.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Start {
     /// Silence.
     #[default]
     Zero,
-    /// That every sample before was as the first one, so that it causes no transient.
+    /// A constant signal equal to the first sample, which avoids a transient.
     First,
 }
 

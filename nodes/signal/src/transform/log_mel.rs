@@ -10,36 +10,39 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Computes the logarithm of the power of sound in bands on the mel scale: of one channel of
-/// samples `f32[≤n]` or `f32[≤n,1]`, for each frame `mels` numbers, `f32[≤frames,mels]`.
+/// Computes a log-mel spectrogram: the logarithm of the sound power in bands on the mel scale.
+/// Converts one channel of samples, `f32[≤n]` or `f32[≤n,1]`, to `mels` values per frame,
+/// `f32[≤frames,mels]`.
 ///
-/// Frames are those of `stft` with `numbers: power`; the bands are those of `librosa.filters.mel`
-/// with its defaults (`htk=False`, `norm='slaney'`). A message has the numbers of the frames that
-/// its samples complete, and none is sent if they complete none.
+/// Frames are the same as in `stft` with `numbers: power`. The bands match `librosa.filters.mel`
+/// with default arguments (`htk=False`, `norm='slaney'`). A message contains the values of the
+/// frames that its samples complete. If the samples complete no frame, the node sends no message.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct LogMelConfig {
-    /// The rate of the samples, such as `16kHz`.
+    /// Sample rate, such as `16kHz`.
     pub sample_rate: Rate,
-    /// How many bands; 80 by default.
+    /// Number of mel bands. Default: 80.
     #[serde(default = "eighty")]
     pub mels: usize,
-    /// Samples of a frame; 400 by default.
+    /// Frame length in samples. Default: 400.
     #[serde(default = "length")]
     pub length: usize,
-    /// The hop size: samples from the beginning of a frame to that of the next; 160 by default.
+    /// Hop size: samples from the start of a frame to the start of the next frame. Default: 160.
     #[serde(default = "hop")]
     pub hop: usize,
-    /// How the samples of a frame are weighted: `hann` (default), `hamming` or `none`.
+    /// Window function of a frame: `hann`, `hamming` or `none`. Default: `hann`.
     #[serde(default)]
     pub window: WindowFunction,
-    /// The lowest frequency of a band; 0 by default.
+    /// Lowest frequency of the bands. Default: 0.
     pub from: Option<Rate>,
-    /// The highest frequency of a band; half the rate of the samples by default.
+    /// Highest frequency of the bands. Default: half of `sample_rate`.
     pub to: Option<Rate>,
-    /// The logarithm of the power: `ln` (default), `log10`, or `decibel`, ten times `log10`.
+    /// Logarithm of the power: `ln`, `log10`, or `decibel`, which is ten times `log10`. Default:
+    /// `ln`.
     #[serde(default)]
     pub log: Log,
-    /// The least power: of a lower one, this is taken; 1e-10 by default.
+    /// Minimum power before the logarithm. The node raises lower values to this value. Default:
+    /// 1e-10.
     #[serde(default = "floor")]
     pub floor: f32,
 }
@@ -60,16 +63,16 @@ fn floor() -> f32 {
     1e-10
 }
 
-/// A logarithm.
+/// Logarithm of the power.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Log {
-    /// The natural logarithm.
+    /// Natural logarithm.
     #[default]
     Ln,
-    /// The logarithm to the base 10.
+    /// Logarithm to base 10.
     Log10,
-    /// Ten times the one to the base 10.
+    /// Ten times the logarithm to base 10.
     Decibel,
 }
 

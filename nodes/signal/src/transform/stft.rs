@@ -8,38 +8,40 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Computes the short-time Fourier transform of one channel of samples `f32[≤n]` or `f32[≤n,1]`:
-/// for each frame a spectrum, `f32[≤frames,bins]` with `length / 2 + 1` bins (rounded down), or
-/// `f32[≤frames,bins,2]` with real and imaginary parts.
+/// Computes the short-time Fourier transform of one channel of samples, `f32[≤n]` or `f32[≤n,1]`.
+/// The output is one spectrum per frame, `f32[≤frames,bins]` with `length / 2 + 1` bins (rounded
+/// down). With `numbers: complex`, the output is `f32[≤frames,bins,2]` with real and imaginary
+/// parts.
 ///
-/// Frames begin every `hop` samples and go on from message to message; nothing is padded, as in
-/// `librosa.stft(..., center=False)`. A message has the spectra of the frames that its samples
-/// complete, and none is sent if they complete none. Samples are forgotten where the stream begins
-/// anew and at a gap (`on_gap: reset`); those of an incomplete last frame have no spectrum.
+/// A frame starts every `hop` samples and may span several messages. The node does not pad frames,
+/// as in `librosa.stft(..., center=False)`. A message contains the spectra of the frames that its
+/// samples complete. If the samples complete no frame, the node sends no message. The node drops
+/// buffered samples at a new segment and at a gap (`on_gap: reset`). An incomplete last frame
+/// produces no spectrum.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct StftConfig {
-    /// Samples of a frame.
+    /// Frame length in samples.
     pub length: usize,
-    /// The hop size: samples from the beginning of a frame to that of the next.
+    /// Hop size: samples from the start of a frame to the start of the next frame.
     pub hop: usize,
-    /// How the samples of a frame are weighted: `hann` (default), `hamming` or `none`.
+    /// Window function of a frame: `hann`, `hamming` or `none`. Default: `hann`.
     #[serde(default)]
     pub window: WindowFunction,
-    /// The numbers of a spectrum: `magnitude` (default), `power` or `complex`.
+    /// Values of a spectrum: `magnitude`, `power` or `complex`. Default: `magnitude`.
     #[serde(default)]
     pub numbers: Numbers,
 }
 
-/// The numbers of a spectrum.
+/// Values of a spectrum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Numbers {
-    /// The absolute value of each bin, not scaled.
+    /// Absolute value of each bin, without scaling.
     #[default]
     Magnitude,
-    /// The square of that.
+    /// Squared absolute value of each bin.
     Power,
-    /// The real and the imaginary part of each.
+    /// Real and imaginary part of each bin.
     Complex,
 }
 
