@@ -16,30 +16,33 @@ use serde::Deserialize;
 use std::io;
 use std::time::Duration;
 
-/// Plays sound on a device of ALSA's, such as a loudspeaker: `f32[frames,channels]` or
-/// `i16[frames,channels]`, or one dim for a single channel, as the sink `wav` expects it.
+/// Plays sound on an ALSA device, such as a loudspeaker: `f32[frames,channels]` or
+/// `i16[frames,channels]`. A single channel may have one dim, as in the sink `wav`.
 ///
-/// A program has sound devices if it was built with the feature `audio`. The device is outside the
-/// graph's folder, so the command line has to allow it: `--allow-path /dev`. Sound begins when the
-/// device's buffer is full, or has waited for as long as it holds. A message waits for room in the
-/// buffer, and so do those after it. Counted are times when the device had played all before the
-/// next message came (`underruns`), and messages of which the device took nothing or a part,
-/// because it is gone or has played nothing for 2 s (`unsent`); it is opened again when it is back.
-/// At the end the device plays what it has (`drained` is 1 then); messages that it does not play
-/// within a second more than that takes, or that were in the buffer of a device that went away, are
-/// counted (`unplayed`).
+/// limen supports sound devices if built with the feature `audio`. The device is outside the
+/// graph's folder, so the command line must contain `--allow-path /dev`.
+///
+/// Playback starts when the device buffer is full, or at the latest one `buffer` after the first
+/// message. If the buffer is full, a message waits for space and delays later messages. `underruns`
+/// counts the times when the buffer ran empty before the next message.
+///
+/// `unsent` counts messages that the device did not accept completely. Possible causes are a device
+/// that disappeared and a device that played nothing for 2 s. The node reopens a device that
+/// returns. At the end, the node waits until the device has played its buffer, plus at most 1 s,
+/// and sets `drained` to 1. `unplayed` counts messages that the device did not play in this time.
+/// `unplayed` also counts messages in the buffer of a device that disappeared.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct AudioSinkConfig {
-    /// The device's PCM name in ALSA, such as `hw:CARD=PCH,DEV=0`; `default` by default.
+    /// ALSA PCM name of the device, such as `hw:CARD=PCH,DEV=0`. Default: `default`.
     #[serde(default = "default_name")]
     pub pcm: String,
-    /// Frames per second, such as `16kHz`, which the device has to have.
+    /// Sample rate, such as `16kHz`. The device must support this rate.
     pub sample_rate: Rate,
-    /// The format of the device's samples; by default the first of `f32`, `s32`, `s24` and `s16`
-    /// that it has.
+    /// Sample format of the device. Default: the first format that the device supports of `f32`,
+    /// `s32`, `s24` and `s16`.
     pub format: Option<SampleFormat>,
-    /// How much sound the device keeps, as near as it can: the latency, and how late the graph may
-    /// be; `200ms` by default.
+    /// Length of the device buffer, `1ms` to `10s`. The device may choose a similar length. A
+    /// longer buffer adds latency but tolerates later messages. Default: `200ms`.
     #[serde(default = "buffer")]
     pub buffer: Span,
 }

@@ -16,20 +16,22 @@ use socketcan::{CanFdSocket, CanSocket, Socket, SocketOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-/// Sends each message as a frame to a CAN bus, in the form that the source `can` produces:
-/// identifier, length, flags, two bytes without a meaning, data.
+/// Sends each message as a frame to a CAN bus. Messages have the format of the source `can`:
+/// identifier, length, flags, two reserved bytes, data.
 ///
-/// The length is that of the data; data of CAN FD is filled up with zeros to one of its lengths. A
-/// frame waits up to 100 ms for room in the interface's queue; one that has waited in vain, or that
-/// a bus without power or an interface that is down does not accept, is counted (`unsent`), and so
-/// is one that is given to a controller which has left the bus after too many errors (`bus_off`),
-/// for the kernel takes it and drops it. An interface that goes away is opened again when it is
-/// back. A message that is not a frame fails the call. Whether a frame arrives is not known.
+/// The length field equals the data length. CAN FD data is zero-padded to the next valid CAN FD
+/// length. If a message is not a valid frame, the call fails.
+///
+/// A frame waits up to 100 ms for space in the interface's queue. `unsent` counts frames that
+/// waited in vain, and frames that the interface did not accept. Examples are an interface that is
+/// down and a bus without power. While the controller is off the bus after too many errors
+/// (`bus_off`), the kernel accepts and drops frames. `unsent` counts these frames too. The node
+/// reopens an interface that returns. The node does not know whether a frame arrives.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CanSinkConfig {
-    /// The interface, such as `can0`.
+    /// Name of the interface, such as `can0`.
     pub interface: String,
-    /// Send frames of CAN FD, with up to 64 bytes of data.
+    /// Whether to send CAN FD frames, with up to 64 bytes of data. Default: `false`.
     #[serde(default)]
     pub fd: bool,
 }

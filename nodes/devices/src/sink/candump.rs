@@ -8,22 +8,23 @@ use limen_nodes_core::stream::{self, Framing};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Writes frames, in the form in which the source `can` produces them, to a log as `candump -L`
-/// writes it, which `canplayer`, SavvyCAN, `cantools` and python-can read.
+/// Writes CAN frames to a log in the format of `candump -L`. Messages have the format of the source
+/// `can`.
 ///
-/// The stamp of a line is the message's origin. A message that is not a frame fails the call.
+/// `canplayer`, SavvyCAN, `cantools` and python-can read such a log. The timestamp of a line is the
+/// origin of the message. If a message is not a valid frame, the call fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CandumpSinkConfig {
-    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of
-    /// the path is created.
+    /// The file, relative to the graph's folder or to the folder given with `--out`. The node
+    /// creates the last folder of the path.
     pub path: String,
-    /// What to do with a file that already exists; `replace` by default.
+    /// What to do with a file that already exists. Default: `replace`.
     #[serde(default)]
     pub exists: Exists,
-    /// What to do when the disk is full; `drop` by default.
+    /// What to do when the disk is full. Default: `drop`.
     #[serde(default)]
     pub on_full: OnFull,
-    /// The interface that the lines name; `can0` by default.
+    /// Interface name in the lines of the log. Default: `can0`.
     #[serde(default = "interface")]
     pub interface: String,
 }

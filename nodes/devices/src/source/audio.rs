@@ -18,51 +18,53 @@ use serde::Deserialize;
 use std::io;
 use std::time::Duration;
 
-/// Receives sound from a device of ALSA's, such as a microphone, `frames` frames per message:
-/// `sound` `f32[frames,channels]`, from −1 to 1, as the source `wav` produces it. With `context`,
-/// messages have that many more frames.
+/// Receives sound from an ALSA device, such as a microphone, and produces `frames` frames per
+/// message. The output is `sound` `f32[frames,channels]` from −1 to 1, as in the source `wav`. With
+/// `context`, each message has `context` more frames.
 ///
-/// A program has sound devices if it was built with the feature `audio`. The device is outside the
-/// graph's folder, so the command line has to allow it: `--allow-path /dev`. It must be there when
-/// the graph is planned; one that goes away later is opened again when it is back. The origin of a
-/// message is when its first frame was heard, by the device's clock. If the graph does not keep up,
-/// the device's buffer runs over: the messages that are missing by that clock are counted
-/// (`overrun`), and a new segment begins. Counted as well are complete messages that were in the
-/// buffer when the graph was stopped (`stopped`), and incomplete ones when the device went away
-/// (`undelivered`), and times without sound (`stalls`).
+/// limen supports sound devices if built with the feature `audio`. The device is outside the
+/// graph's folder, so the command line must contain `--allow-path /dev`. The device must be
+/// connected when limen plans the graph. The node reopens a device that returns.
+///
+/// The origin of a message is the recording time of its first frame by the device's clock. If the
+/// graph is too slow, the device buffer overflows. The node counts the missing messages (`overrun`)
+/// and begins a new segment. `stopped` counts complete messages in the buffer at the stop of the
+/// graph. `undelivered` counts incomplete messages when the device disappeared. `stalls` counts
+/// timeouts (see `timeout`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct AudioSourceConfig {
-    /// The device's PCM name in ALSA, such as `hw:CARD=PCH,DEV=0`; `default` by default.
+    /// ALSA PCM name of the device, such as `hw:CARD=PCH,DEV=0`. Default: `default`.
     #[serde(default = "default_name")]
     pub pcm: String,
-    /// Frames per message.
+    /// Frames per message, 1 to 1048576.
     pub frames: usize,
-    /// Frames per second, such as `16kHz`, which the device has to have; by default 48 kHz, or the
-    /// nearest that it has.
+    /// Sample rate, such as `16kHz`. The device must support this rate. Default: the supported rate
+    /// nearest to 48 kHz.
     pub sample_rate: Option<Rate>,
-    /// The channels of a message: a number that the device has to have, or `mono`, the mean of all
-    /// if it has more than one; by default 2, or the nearest number that it has.
+    /// Channels of a message: `mono`, `all`, or a number that the device supports. `mono` is the
+    /// mean of all channels. Default: `all`, which is 2 channels, or the nearest number that the
+    /// device supports.
     pub channels: Option<AudioChannels>,
-    /// Frames of the message before that a message begins with, as some models for speech need;
-    /// silence at the start of each segment; 0 by default.
+    /// Number of preceding frames that each message repeats at its start. Some speech models
+    /// require this context. The context is silence at the start of each segment. Default: 0.
     #[serde(default)]
     pub context: usize,
-    /// The format of the device's samples; by default the first of `f32`, `s32`, `s24` and `s16`
-    /// that it has.
+    /// Sample format of the device. Default: the first format that the device supports of `f32`,
+    /// `s32`, `s24` and `s16`.
     pub format: Option<SampleFormat>,
-    /// How much sound the device keeps for a graph that is late, as near as it can; `500ms` by
-    /// default.
+    /// Length of the device buffer, `1ms` to `10s`. The device may choose a similar length. A
+    /// longer buffer tolerates longer delays of the graph. Default: `500ms`.
     #[serde(default = "buffer")]
     pub buffer: Span,
-    /// How long the device may deliver nothing before it is closed as if it were gone; `2s` by
-    /// default.
+    /// Maximum time without sound data, at least `100ms`. The node then closes the device and
+    /// applies `on_close`. Default: `2s`.
     #[serde(default = "timeout")]
     pub timeout: Span,
-    /// Whose clock says when a message began: `device`, the driver's stamps as times of the run, or
-    /// `run`, when it was read; `device` by default.
+    /// Clock for the origin of messages. `device` converts the driver's timestamps to run time.
+    /// `run` uses the time when the node reads the message. Default: `device`.
     #[serde(default)]
     pub clock: StampClock,
-    /// What to do when the device has disappeared; `reconnect` by default.
+    /// What to do when the device disappears. Default: `reconnect`.
     #[serde(default)]
     pub on_close: OnClose,
 }
@@ -75,23 +77,23 @@ fn timeout() -> Span {
     Span(Duration::from_secs(2))
 }
 
-/// The channels of a message.
+/// Channels of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum AudioChannels {
-    /// So many.
+    /// The number of channels.
     Number(usize),
-    /// By a word.
+    /// A word.
     Word(ChannelsWord),
 }
 
-/// The channels of a message, by a word.
+/// Channels of a message, as a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ChannelsWord {
-    /// 2, or the nearest number that the device has.
+    /// 2 channels, or the nearest number that the device supports.
     All,
-    /// One: the mean of all.
+    /// One channel: the mean of all channels.
     Mono,
 }
 

@@ -24,35 +24,38 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// Receives frames from a CAN bus: `frame` `u8[≤16]`, or `u8[≤72]` with `fd`.
 ///
-/// A message is the kernel's frame: four bytes of identifier (with bit 31 for those of 29 bits, bit
-/// 30 for requests), the length, the flags of CAN FD, two bytes without a meaning, and the data
-/// from byte 8 on, which `decode` with `format: struct` reads. Its origin is the time at which the
-/// kernel received it. Frames that the kernel dropped because its buffer was full are counted
-/// (`overrun`), so are those still in it when the graph was stopped (`stopped`) or the interface
-/// went away (`undelivered`). What the controller reports is counted as well: errors
-/// (`bus_errors`), among them that it had no room for a frame (`controller_overrun`), that it may
-/// no longer disturb the bus (`error_passive`) and that it left the bus (`bus_off`). A bus that the
-/// controller has left, and an interface that goes down or away, are waited for.
+/// A message is the kernel's frame. Bytes 0 to 3 are the identifier, with bit 31 set for 29-bit
+/// identifiers and bit 30 for remote requests. Byte 4 is the length, byte 5 the CAN FD flags, and
+/// bytes 6 and 7 are reserved. Data starts at byte 8. `decode` with `format: struct` reads such a
+/// frame. The origin of a message is the time at which the kernel received the frame.
+///
+/// `overrun` counts frames that the kernel dropped because its buffer was full. `stopped` counts
+/// frames in the buffer when the graph stopped. `undelivered` counts frames in the buffer when the
+/// interface disappeared. `bus_errors` counts all error reports of the controller. Some reports
+/// also have their own counter. `controller_overrun` counts reports that the controller had no
+/// space for a frame. `error_passive` counts reports of the error-passive state. `bus_off` counts
+/// reports that the controller left the bus. The node waits until the controller returns to the bus
+/// and until the interface is up.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CanSourceConfig {
-    /// The interface, such as `can0`.
+    /// Name of the interface, such as `can0`.
     pub interface: String,
-    /// Receive only these identifiers, such as `[0x123, 0x18FEF100]`; those above 0x7FF have 29
-    /// bits. All by default.
+    /// Identifiers to receive, such as `[0x123, 0x18FEF100]`. Identifiers above 0x7FF have 29 bits.
+    /// By default, the node receives all frames.
     #[serde(default)]
     pub ids: Vec<u32>,
-    /// Also receive frames of CAN FD, with up to 64 bytes of data.
+    /// Whether to also receive CAN FD frames, with up to 64 bytes of data. Default: `false`.
     #[serde(default)]
     pub fd: bool,
-    /// The kernel's buffer, such as `1MiB`; `1MiB` by default, of which the system may allow less
-    /// (`net.core.rmem_max`).
+    /// Size of the kernel's receive buffer, such as `4MiB`. The system may limit the size
+    /// (`net.core.rmem_max`). Default: `1MiB`.
     #[serde(default = "receive_buffer")]
     pub receive_buffer: Bytes,
-    /// Whose clock says when a message began: `device`, the driver's stamps as times of the run, or
-    /// `run`, when it was read; `device` by default.
+    /// Clock for the origin of messages. `device` converts the driver's timestamps to run time.
+    /// `run` uses the time when the node reads the message. Default: `device`.
     #[serde(default)]
     pub clock: StampClock,
-    /// What to do when the interface has disappeared; `reconnect` by default.
+    /// What to do when the interface disappears. Default: `reconnect`.
     #[serde(default)]
     pub on_close: OnClose,
 }

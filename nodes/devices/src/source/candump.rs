@@ -18,37 +18,40 @@ use serde::Deserialize;
 use std::io::{ErrorKind, Read, Seek};
 use std::time::Duration;
 
-/// Reads the frames of a log that `candump -L` or the sink `candump` has written: `frame`
-/// `u8[≤16]`, or `u8[≤72]` with `fd`, as the source `can` produces them.
+/// Reads CAN frames from a log of `candump -L` or of the sink `candump`. The output is `frame`
+/// `u8[≤16]`, or `u8[≤72]` with `fd`, as in the source `can`.
 ///
-/// A frame is sent at its stamp, from the first frame on. Lines that are none of such a log are
-/// counted (`malformed`), so are frames of CAN FD without `fd` (`too_large`). Errors of a
-/// controller, which such a log may have, are counted (`bus_errors`).
+/// The node sends each frame at its recorded time, relative to the first frame. `malformed` counts
+/// lines in another format. Without `fd`, `too_large` counts CAN FD frames. `bus_errors` counts
+/// recorded error reports of a controller.
 ///
-/// Where the stamps go back by more than a second, the clock was set back. Frames go on at their
-/// usual distance, a new segment begins, and an event tells it (`stepped_back`).
+/// If the timestamps step back by more than 1 s, the recorded clock was set back. Frames then
+/// continue at their usual distance. A new segment begins, and an event reports the step
+/// (`stepped_back`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CandumpSourceConfig {
     /// The file, relative to the graph's folder.
     pub path: String,
-    /// Send only frames of this interface, such as `can0`; all by default.
+    /// Interface whose frames the node sends, such as `can0`. By default, the node sends the frames
+    /// of all interfaces.
     pub interface: Option<String>,
-    /// Send only these identifiers, such as `[0x123, 0x18FEF100]`; those above 0x7FF have 29 bits.
-    /// All by default.
+    /// Identifiers to send, such as `[0x123, 0x18FEF100]`. Identifiers above 0x7FF have 29 bits. By
+    /// default, the node sends all frames.
     #[serde(default)]
     pub ids: Vec<u32>,
-    /// Also send frames of CAN FD, with up to 64 bytes of data.
+    /// Whether to also send CAN FD frames, with up to 64 bytes of data. Default: `false`.
     #[serde(default)]
     pub fd: bool,
-    /// How fast to send: `original` (the default), `max`, as fast as the graph accepts them, or a
-    /// factor such as `2.0`. With `max`, origins keep their recorded distances from the start of
-    /// the run.
+    /// Pace of the frames: `original` (default), `max` or a factor such as `2.0`. `max` sends as
+    /// fast as the graph accepts frames. With `max`, origins keep their recorded distances from the
+    /// start of the run.
     #[serde(default)]
     pub pace: RecordedPace,
-    /// A longer silence is shortened to this; `1min` by default.
+    /// Maximum pause between frames. The node shortens a longer pause to this value. Default:
+    /// `1min`.
     #[serde(default = "max_gap")]
     pub max_gap: Span,
-    /// How many times to read the file; 1 by default.
+    /// Number of passes over the file. Default: 1.
     #[serde(default = "one")]
     pub repeat: u32,
 }

@@ -19,47 +19,52 @@ use std::fs::File;
 use std::io;
 use std::time::Duration;
 
-/// Receives frames from a camera of Linux (V4L2): `image` `u8[h,w,3]` in RGB, or `u8[h,w]` with
+/// Receives frames from a Linux camera (V4L2): `image` `u8[h,w,3]` in RGB, or `u8[h,w]` with
 /// `format: grey`.
 ///
-/// The device is outside the graph's folder, so the command line has to allow it:
-/// `--allow-path /dev`. It must be there when the graph is planned; one that is unplugged later is
-/// opened again when it is back. The origin of a frame is the driver's stamp as a time of the run:
-/// as it is if it is of `CLOCK_MONOTONIC`, otherwise mapped by the least delay; a frame without one
-/// began when it was read. Frames that the camera or the driver lost, by their numbers, are counted
-/// (`dropped`), so are those that it marks or that prove as damaged (`damaged`), and times without
-/// a frame (`stalls`). If the graph does not keep up, the driver has no free buffers and drops
-/// frames. YUV is converted by BT.601 or BT.709 and its range as the driver says.
+/// The device is outside the graph's folder, so the command line must contain `--allow-path /dev`.
+/// The camera must be connected when limen plans the graph. The node reopens a camera that returns.
+///
+/// The origin of a frame is the driver's timestamp, converted to run time. The node uses a
+/// `CLOCK_MONOTONIC` timestamp directly, and maps other timestamps by the minimum observed delay.
+/// Without a timestamp, the origin is the time when the node reads the frame.
+///
+/// `dropped` counts frames that the camera or the driver lost, detected by gaps in the frame
+/// numbers. If the graph is too slow, the driver has no free buffers and drops frames. `damaged`
+/// counts frames that the driver marks as damaged, and frames that the node cannot decode
+/// completely. `stalls` counts timeouts (see `timeout`). The node converts YUV with the matrix
+/// (BT.601 or BT.709) and the range that the driver reports.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct V4l2Config {
-    /// The device file, such as `/dev/video0`.
+    /// Device file, such as `/dev/video0`.
     pub path: String,
-    /// Pixels in a row; by default as the camera is set.
+    /// Width in pixels. Default: the camera's current setting.
     pub width: Option<usize>,
-    /// Rows; by default as the camera is set.
+    /// Height in pixels. Default: the camera's current setting.
     pub height: Option<usize>,
-    /// The format that the camera delivers; by default the first of `rgb`, `bgr`, `yuyv`, `nv12`,
-    /// `mjpeg` and `grey` that it has in that size.
+    /// Pixel format of the camera. If `width` and `height` keep the current frame size, the default
+    /// is the camera's current format. Otherwise, the default is the first supported format of
+    /// `rgb`, `bgr`, `yuyv`, `nv12`, `mjpeg` and `grey`.
     pub format: Option<PixelFormat>,
-    /// Frames per second, such as `30Hz`; the camera takes the nearest rate that it has. By default
-    /// as it is set.
+    /// Frames per second, such as `30Hz`. The camera uses the nearest rate that it supports.
+    /// Default: the camera's current setting.
     pub rate: Option<Rate>,
-    /// Buffers that the driver fills in turn, from 2 to 32; 4 by default.
+    /// Number of buffers that the driver fills in turn, 2 to 32. Default: 4.
     #[serde(default = "buffers")]
     pub buffers: u32,
-    /// `true` sends only the newest of the frames that are ready, and counts the others
-    /// (`superseded`); by default all are sent.
+    /// Whether to send only the newest available frame. The node counts the other frames
+    /// (`superseded`). Default: `false`, which sends all frames.
     #[serde(default)]
     pub latest: bool,
-    /// How long the camera may deliver nothing before it is closed as if it were gone; `2s` by
-    /// default.
+    /// Maximum time without a frame. The node then closes the camera and applies `on_close`.
+    /// Default: `2s`.
     #[serde(default = "timeout")]
     pub timeout: Span,
-    /// Whose clock says when a message began: `device`, the driver's stamps as times of the run, or
-    /// `run`, when it was read; `device` by default.
+    /// Clock for the origin of messages. `device` converts the driver's timestamps to run time.
+    /// `run` uses the time when the node reads the message. Default: `device`.
     #[serde(default)]
     pub clock: StampClock,
-    /// What to do when the camera is gone; `reconnect` by default.
+    /// What to do when the camera disappears. Default: `reconnect`.
     #[serde(default)]
     pub on_close: OnClose,
 }
@@ -72,21 +77,21 @@ fn timeout() -> Span {
     Span(Duration::from_secs(2))
 }
 
-/// The format of a camera's pixels.
+/// Pixel format of a camera.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PixelFormat {
-    /// Red, green and blue, a byte each.
+    /// Red, green, blue; one byte each.
     Rgb,
-    /// Blue, green and red, a byte each.
+    /// Blue, green, red; one byte each.
     Bgr,
-    /// Luma for each pixel, chroma for two in a row.
+    /// Luma for each pixel, chroma for every two pixels of a row.
     Yuyv,
-    /// A plane of luma, and one of chroma for four pixels each.
+    /// One luma plane, and one chroma plane with a sample for every four pixels.
     Nv12,
-    /// A JPEG image for each frame.
+    /// One JPEG image per frame.
     Mjpeg,
-    /// Brightness alone.
+    /// Brightness only.
     Grey,
 }
 

@@ -6,14 +6,14 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::time::Duration;
 
-/// Whose clock says when a message began.
+/// Clock for the origin of messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StampClock {
-    /// The device's or its driver's, as a time of the run's clock.
+    /// The timestamp of the device or its driver, converted to run time.
     #[default]
     Device,
-    /// The run's, when the message was read.
+    /// The time when the node reads the message.
     Run,
 }
 

@@ -49,17 +49,17 @@ const WITH_ARGUMENTS: [&str; 21] = [
     "usbstream",
 ];
 
-/// The format of a device's samples.
+/// Sample format of a sound device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SampleFormat {
-    /// Floats of 32 bits.
+    /// 32-bit floats.
     F32,
-    /// Integers of 32 bits.
+    /// 32-bit integers.
     S32,
-    /// Integers of 24 bits, in four bytes.
+    /// 24-bit integers in four bytes.
     S24,
-    /// Integers of 16 bits.
+    /// 16-bit integers.
     S16,
 }
 
