@@ -19,8 +19,8 @@ use std::time::Duration;
 /// Plays sound on an ALSA device, such as a loudspeaker: `f32[frames,channels]` or
 /// `i16[frames,channels]`. A single channel may have one dim, as in the sink `wav`.
 ///
-/// limen supports sound devices if built with the feature `audio`. The device is outside the
-/// graph's folder, so the command line must contain `--allow-path /dev`.
+/// Sound devices require a build with the feature `audio`. The device is outside the graph's
+/// folder, so the command line must contain `--allow-path /dev`.
 ///
 /// Playback starts when the device buffer is full, or at the latest one `buffer` after the first
 /// message. If the buffer is full, a message waits for space and delays later messages. `underruns`
@@ -28,9 +28,10 @@ use std::time::Duration;
 ///
 /// `unsent` counts messages that the device did not accept completely. Possible causes are a device
 /// that disappeared and a device that played nothing for 2 s. The node reopens a device that
-/// returns. At the end, the node waits until the device has played its buffer, plus at most 1 s,
-/// and sets `drained` to 1. `unplayed` counts messages that the device did not play in this time.
-/// `unplayed` also counts messages in the buffer of a device that disappeared.
+/// returns. At the end, the node waits until the device has played its buffer, at most 1 s longer
+/// than expected. `drained` is 1 if the device has played the whole buffer. `unplayed` counts
+/// messages that the device did not play in this time. `unplayed` also counts messages in the
+/// buffer of a device that disappeared.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct AudioSinkConfig {
     /// ALSA PCM name of the device, such as `hw:CARD=PCH,DEV=0`. Default: `default`.

@@ -26,7 +26,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 /// waited in vain, and frames that the interface did not accept. Examples are an interface that is
 /// down and a bus without power. While the controller is off the bus after too many errors
 /// (`bus_off`), the kernel accepts and drops frames. `unsent` counts these frames too. The node
-/// reopens an interface that returns. The node does not know whether a frame arrives.
+/// reopens an interface that returns. The node cannot detect whether another bus node receives a
+/// frame.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CanSinkConfig {
     /// Name of the interface, such as `can0`.

@@ -22,9 +22,9 @@ use std::time::Duration;
 /// message. The output is `sound` `f32[frames,channels]` from −1 to 1, as in the source `wav`. With
 /// `context`, each message has `context` more frames.
 ///
-/// limen supports sound devices if built with the feature `audio`. The device is outside the
-/// graph's folder, so the command line must contain `--allow-path /dev`. The device must be
-/// connected when limen plans the graph. The node reopens a device that returns.
+/// Sound devices require a build with the feature `audio`. The device is outside the graph's
+/// folder, so the command line must contain `--allow-path /dev`. The device must be connected when
+/// limen plans the graph. The node reopens a device that returns.
 ///
 /// The origin of a message is the recording time of its first frame by the device's clock. If the
 /// graph is too slow, the device buffer overflows. The node counts the missing messages (`overrun`)

@@ -25,8 +25,8 @@ use std::time::Duration;
 /// lines in another format. Without `fd`, `too_large` counts CAN FD frames. `bus_errors` counts
 /// recorded error reports of a controller.
 ///
-/// If the timestamps step back by more than 1 s, the recorded clock was set back. Frames then
-/// continue at their usual distance. A new segment begins, and an event reports the step
+/// If the timestamps step back by more than 1 s, the recorded clock was set back. The next frame
+/// then follows at the previous interval. A new segment begins, and an event reports the step
 /// (`stepped_back`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CandumpSourceConfig {

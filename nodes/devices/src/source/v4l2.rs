@@ -56,8 +56,8 @@ pub struct V4l2Config {
     /// (`superseded`). Default: `false`, which sends all frames.
     #[serde(default)]
     pub latest: bool,
-    /// Maximum time without a frame. The node then closes the camera and applies `on_close`.
-    /// Default: `2s`.
+    /// Maximum time without a frame, at least `100ms`. The node then closes the camera and applies
+    /// `on_close`. Default: `2s`.
     #[serde(default = "timeout")]
     pub timeout: Span,
     /// Clock for the origin of messages. `device` converts the driver's timestamps to run time.

@@ -22,8 +22,8 @@ pub enum Meaning {
     Image,
     /// The bytes of a JPEG, PNG or WebP file.
     CompressedImage,
-    /// Angular velocity in rad/s, then acceleration in m/s²: `f32[6]` or `f64[6]`. With `[10]`, the
-    /// orientation `x y z w` precedes both. The schema is always the ROS 2 schema.
+    /// Angular velocity in rad/s, then acceleration in m/s²: `f32[6]` or `f64[6]`. `[10]` starts
+    /// with the orientation `x y z w`. The schema is always the ROS 2 schema.
     Imu,
     /// Points `f32[n,k]`: `x y z` in m, then intensity and other values.
     PointCloud,

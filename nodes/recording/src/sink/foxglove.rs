@@ -23,9 +23,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// While a client is connected, the node also publishes statistics of the run once a second.
 /// `/limen/paths/SOURCE/SINK` contains the age of messages at a sink and the number of missed
 /// deadlines. `/limen/nodes/NODE` contains the queue time, the compute time and the lost messages
-/// of a node. `/limen/edges/PORT/PORT` contains the queued and lost messages of an edge, and how
-/// long a join has starved for this edge. Times are in microseconds, except fields that end in
-/// `_s`, which are in seconds.
+/// of a node. `/limen/edges/PORT/PORT` contains the queued and lost messages of an edge, and the
+/// time for which a join has lacked its messages. Times are in microseconds, except fields that end
+/// in `_s`, which are in seconds.
 ///
 /// Only the local machine can connect, unless `listen` has another address and the command line
 /// contains `--allow-public`. A client receives the topics that it subscribes to. A client that

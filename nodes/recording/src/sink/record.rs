@@ -18,9 +18,9 @@ use std::collections::BTreeMap;
 /// for the input `image`, `/camera/image` for `camera.image`.
 ///
 /// Images, texts and numbers have schemas that Foxglove and the MCAP libraries read. `as` assigns a
-/// meaning to other tensors. The log time of a message is when this node reads the message. The
-/// publish time of a message is its origin. Without `capacity`, an input queues at most 4096
-/// messages and 64 MiB.
+/// meaning to other tensors. The log time of a message is the time at which this node reads the
+/// message. The publish time of a message is its origin. Without `capacity`, an input queues at
+/// most 4096 messages and 64 MiB.
 ///
 /// If the process ends abnormally, every message read more than 1 s or 4 MiB earlier remains
 /// readable. `limen-run recover` then writes the missing index. The node never overwrites a file:
@@ -43,13 +43,14 @@ pub struct RecordConfig {
     #[serde(default)]
     pub schemas: Schemas,
     /// Topic, meaning and frame of inputs, by input name: `{ boxes: { as: boxes }, imu: { topic:
-    /// /imu/data, as: imu, frame: base } }`. Values of `as`: `image` (`u8[h,w]`, `u8[h,w,3]`);
-    /// `compressed_image` (the bytes of a file); `imu` (`[6]`: angular velocity, acceleration;
-    /// `[10]`: orientation first); `point_cloud` (`f32[n,3]` or more); `boxes` (`f32[n,6]`); `pose`
-    /// (`[7]`: position, orientation); `location` (`f64[3]`: latitude, longitude, altitude); `scan`
-    /// (`f32[n]`: ranges, with `angles: [from, to]` and optional `ranges: [least, most]`); `twist`
-    /// (`[6]`: linear velocity, angular velocity); `wrench` (`[6]`: force, torque); `vector`
-    /// (`[3]`); `values`.
+    /// /imu/data, as: imu, frame: base } }`. `as` is one of the following. `image`: `u8[h,w]` or
+    /// `u8[h,w,3]`. `compressed_image`: the bytes of an image file. `imu`: `[6]` with angular
+    /// velocity and acceleration, or `[10]` with the orientation first. `point_cloud`: `f32[n,3]`
+    /// or more columns. `boxes`: `f32[n,6]`. `pose`: `[7]` with position and orientation.
+    /// `location`: `f64[3]` with latitude, longitude and altitude. `scan`: ranges `f32[n]`, with
+    /// `angles: [from, to]` and optionally `ranges: [least, most]`. `twist`: `[6]` with linear and
+    /// angular velocity. `wrench`: `[6]` with force and torque. `vector`: `[3]`. `values`: any
+    /// tensor.
     #[serde(default)]
     pub topics: BTreeMap<String, TopicConfig>,
     /// Size at which the node begins a new file, such as `1GiB`; at least `1MiB`. By default, the

@@ -13,10 +13,10 @@ use serde::Deserialize;
 /// `f32[≤frames,channels]` from −1 to 1, or `f32[frames,channels]` with `tail: pad`.
 ///
 /// A frame is one sample of every channel. With `context`, each message has `context` more frames.
-/// The node reads PCM up to 32 bits and floats of 32 and 64 bits, also in wider containers. File
-/// formats are RIFF, RF64 and BW64. If the file is truncated, the node sends all complete frames,
-/// then one call fails. If the header has no length, as in piped output, the samples end with the
-/// file.
+/// The node reads PCM up to 32 bits and floats of 32 and 64 bits, also in containers with more
+/// bits. File formats are RIFF, RF64 and BW64. If the file is truncated, the node sends all
+/// complete frames, then one call fails. If the header has no length, as in piped output, the
+/// samples end with the file.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct WavSourceConfig {
     /// The file, relative to the graph's folder.
@@ -37,8 +37,8 @@ pub struct WavSourceConfig {
     /// What to do if the last frames do not fill a message. Default: `send`.
     #[serde(default)]
     pub tail: WavTail,
-    /// Whether to send messages at playback speed, each when its first frame is due. Default:
-    /// `false`, which sends messages as fast as the graph accepts them.
+    /// Whether to send messages at playback speed. With `true`, each message is due at the time of
+    /// its first frame. Default: `false`, which sends messages as fast as the graph accepts them.
     #[serde(default)]
     pub real_time: bool,
     /// Number of passes over the file. Default: 1.

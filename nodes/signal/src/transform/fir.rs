@@ -26,8 +26,8 @@ use serde::Deserialize;
 /// the input counts as silence.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct FirConfig {
-    /// Weights, starting with the weight of the newest sample. From 1 to 65536 entries. Excludes
-    /// `lowpass`, `highpass` and `count`.
+    /// Weights, starting with the weight of the newest sample. From 1 to 65536 weights. Cannot be
+    /// combined with `lowpass`, `highpass` or `count`.
     pub taps: Option<Vec<f32>>,
     /// Cutoff frequency of a low-pass filter, such as `4kHz`. Must be below half of `sample_rate`.
     pub lowpass: Option<Rate>,

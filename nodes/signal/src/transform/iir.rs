@@ -36,7 +36,7 @@ pub struct IirConfig {
     /// Sample rate of a channel, such as `16kHz`. Required with `lowpass` or `highpass`.
     pub sample_rate: Option<Rate>,
     /// Second-order sections in series, each `[b0, b1, b2, a0, a1, a2]`. From 1 to 64 stable
-    /// sections. Excludes `lowpass`, `highpass` and `order`.
+    /// sections. Cannot be combined with `lowpass`, `highpass` or `order`.
     pub sections: Option<Vec<Section>>,
     /// Axis along which samples follow each other in time: `first_dim` of a message, or `messages`.
     /// Default: `messages` for scalars, otherwise `first_dim`.

@@ -40,7 +40,7 @@ pub struct ImageFilesConfig {
     /// Number of passes over the files. Default: 1.
     #[serde(default = "one")]
     pub repeat: u32,
-    /// Origin of the labels. Default: `none`.
+    /// Part of the path that is the label. Default: `none`.
     #[serde(default)]
     pub label: LabelSource,
     /// Channels of the output: 1 (grey), 3 (RGB) or 4 (RGBA). The node converts all images to this
@@ -53,7 +53,7 @@ fn one() -> u32 {
     1
 }
 
-/// Origin of the label of an image file.
+/// Part of the path that is the label of an image file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LabelSource {

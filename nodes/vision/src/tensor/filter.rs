@@ -7,7 +7,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ResizeFilter {
-    /// Triangle filter that widens when an image shrinks, so that every pixel counts. Matches
+    /// Triangle filter that widens when an image shrinks, so that every pixel contributes. Matches
     /// Pillow's `BILINEAR` within 1 level. The difference is larger for almost transparent colours.
     #[default]
     Bilinear,

@@ -28,14 +28,14 @@ const MAX_PARTS: usize = 1 << 10;
 /// shows only `fill`. The node drops boxes after the first `max` boxes and counts them
 /// (`left_out`). Detectors and `nms` send the boxes with the highest scores first.
 ///
-/// Instead of `boxes`, the node accepts `quads` `f32[≤n,8]` from `decode_db`. A row of `quads` has
-/// x and y of the corners: top left, top right, bottom right, bottom left. A part shows the content
-/// of the quad, stretched to a rectangle. The width and the height of the rectangle are the longer
-/// of two opposite sides. The levels match `cv2.warpPerspective` (`INTER_CUBIC`,
+/// Instead of `boxes`, the node accepts `quads` `f32[≤n,8]` from `decode_db`. A row of `quads`
+/// contains x and y of the corners: top left, top right, bottom right, bottom left. A part shows
+/// the content of the quad, stretched to a rectangle. The width and the height of the rectangle are
+/// the longer of two opposite sides. The levels match `cv2.warpPerspective` (`INTER_CUBIC`,
 /// `BORDER_REPLICATE`). The node rotates a rectangle to the left by 90° if its height is at least
 /// 1.5 times its width. Vertical text thus becomes readable. The node then scales the rectangle
-/// like other parts. A quad less than a pixel wide or high produces a part that shows only `fill`.
-/// A quad with more than twice the pixels of the image also does.
+/// like other parts. A part shows only `fill` if its quad is less than 1 pixel wide or high. A part
+/// also shows only `fill` if its quad has more than twice the pixels of the image.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CropBoxesConfig {
     /// Width of the output in pixels.

@@ -22,7 +22,7 @@ pub struct DecodeBoxesConfig {
     pub width: usize,
     /// Height of the model's input image in pixels.
     pub height: usize,
-    /// Minimum score: the node drops boxes with a score at or below this value. Default: 0.5.
+    /// Score above which the node keeps a box. Default: 0.5.
     #[serde(default = "half")]
     pub threshold: f32,
     /// Maximum number of boxes per message.

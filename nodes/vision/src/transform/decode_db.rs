@@ -23,13 +23,13 @@ use std::cmp::Ordering;
 /// perimeter, and clips the box to the map. The node drops regions less than 3 pixels wide or high.
 ///
 /// If connected, `quads` `f32[≤max_boxes,8]` is a second output. Row `n` of `quads` is the smallest
-/// rectangle at any angle around the region of row `n` of `boxes`. A row of `quads` has x and y of
-/// the corners: top left, top right, bottom right, bottom left. As in PaddleOCR, pixel centres have
-/// whole coordinates, and the sides pass through the centres of the outermost pixels. The node
+/// rectangle at any angle around the region of row `n` of `boxes`. A row of `quads` contains x and
+/// y of the corners: top left, top right, bottom right, bottom left. As in PaddleOCR, pixel centres
+/// have whole coordinates, and the sides pass through the centres of the outermost pixels. The node
 /// expands the rectangle like a box, and moves corners outside the map to the edge of the map.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeDbConfig {
-    /// Minimum probability of a text pixel, exclusive. Default: 0.3.
+    /// Probability above which a pixel is text. Default: 0.3.
     #[serde(default = "threshold")]
     pub threshold: f32,
     /// Whether to expand text regions by one pixel to the right, down and to the lower right.
@@ -37,7 +37,7 @@ pub struct DecodeDbConfig {
     /// `false`.
     #[serde(default)]
     pub dilation: bool,
-    /// Minimum score of a box, inclusive. Default: 0.6.
+    /// Minimum score of a kept box. Default: 0.6.
     #[serde(default = "box_threshold")]
     pub box_threshold: f32,
     /// Expansion of a box, as a factor of its area divided by its perimeter. Default: 1.5.

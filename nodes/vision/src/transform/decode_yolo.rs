@@ -28,15 +28,15 @@ pub use layout::YoloLayout;
 ///
 /// If a model produces further numbers per candidate, add a `slice` node upstream that keeps the
 /// boxes and classes. Examples are the coefficients of masks and the points of a pose. If the dims
-/// are swapped, add a `transpose` node with `order: [1, 0]` upstream. The node expects scores that
-/// are probabilities and centres in pixels. If a score is above 1.1 or the centres are not pixels,
-/// the call fails.
+/// are swapped, add a `transpose` node with `order: [1, 0]` upstream. Scores must be probabilities,
+/// and centres must be in pixels. If a score is above 1.1 or the centres are not pixels, the call
+/// fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeYoloConfig {
     /// Layout of the output. Default: the layout that the input shape implies, if only one fits. A
     /// `v5` output requires `layout` or `classes`, because a `v8` output with swapped dims may have
     /// the same shape. With one candidate per cell of a square image, `layout` is required, because
-    /// `v5` and `yolox` have the same shape. This applies to YOLOv6 and YOLOX, with 8400 candidates
+    /// `v5` and `yolox` have the same shape. Examples are YOLOv6 and YOLOX, with 8400 candidates
     /// for 640 × 640 pixels.
     pub layout: Option<YoloLayout>,
     /// Width of the model's input image in pixels, for `yolox`. Default: the width of a square
@@ -49,7 +49,7 @@ pub struct DecodeYoloConfig {
     /// `classes` does not distinguish `v5` from `yolox`. Default: derived from the input shape,
     /// which must have more candidates than numbers.
     pub classes: Option<usize>,
-    /// Minimum score: the node drops boxes with a score at or below this value. Default: 0.25.
+    /// Score above which the node keeps a box. Default: 0.25.
     #[serde(default = "quarter")]
     pub threshold: f32,
     /// Maximum number of boxes per message. Default: 1000.

@@ -26,9 +26,10 @@ use std::fmt::Write as _;
 /// The optional input `ids` `u32[≤n]` adds an id to each box.
 ///
 /// `decode_boxes`, `decode_yolo`, `nms` and `tracker` produce such boxes, and `tracker` produces
-/// `ids`. The id determines the colour of a box, or the class without `ids`. The label above a box
-/// shows the class (name or number), the score in percent and the id. The node clips boxes to the
-/// image. The node does not draw boxes with a NaN or infinite corner, and counts them (`left_out`).
+/// `ids`. The colour of a box depends on its id, or without `ids` on its class. The label above a
+/// box shows the class (name or number), the score in percent and the id. The node clips boxes to
+/// the image. The node does not draw boxes with a NaN or infinite corner, and counts them
+/// (`left_out`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DrawConfig {
     /// Names of the classes, in class order. A class without a name appears as its number.
@@ -40,7 +41,7 @@ pub struct DrawConfig {
     /// Text size. Default: `medium`.
     #[serde(default)]
     pub text: TextSize,
-    /// Minimum score: the node does not draw boxes with a lower score. Default: 0.
+    /// Minimum score of a drawn box. Default: 0.
     #[serde(default)]
     pub threshold: f32,
 }

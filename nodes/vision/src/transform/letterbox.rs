@@ -63,8 +63,8 @@ pub enum FillOrder {
     ScaleFirst,
     /// Fills the image to the aspect ratio of the frame, then scales the result. Matches
     /// `cv2.copyMakeBorder`, then `cv2.resize`. For a square frame, the node fills the image to a
-    /// square. The edge of the scaled image may lie within a pixel. With `at: center`, the smaller
-    /// half of an odd filling is at the left or at the top.
+    /// square. The edge of the scaled image may lie within a pixel. If the filled width or height
+    /// is odd, `at: center` puts the smaller half at the left or at the top.
     FillFirst,
 }
 

@@ -15,8 +15,8 @@ use serde::Deserialize;
 ///
 /// Each track has a constant-velocity Kalman filter for the centre and the sides of its box. The
 /// node matches boxes to the predicted boxes of tracks, so that the sum of all intersections over
-/// unions is the greatest. This is the SORT algorithm (Bewley et al., 2016). An unmatched box
-/// begins a new track.
+/// unions is the greatest. The algorithm is SORT (Bewley et al., 2016). An unmatched box begins a
+/// new track.
 ///
 /// The node sends a track once the track has matched `confirm` consecutive frames. The sent box is
 /// the output of the Kalman filter; score and class are from the frame. The node does not send a
