@@ -24,7 +24,7 @@ use std::time::Duration;
 ///
 /// Sound devices require a build with the feature `audio`. The device is outside the graph's
 /// folder, so the command line must contain `--allow-path /dev`. The device must be connected when
-/// limen plans the graph. The node reopens a device that returns.
+/// limen plans the graph. With `on_close: reconnect`, the node reopens a device that returns.
 ///
 /// The origin of a message is the recording time of its first frame by the device's clock. If the
 /// graph is too slow, the device buffer overflows. The node counts the missing messages (`overrun`)

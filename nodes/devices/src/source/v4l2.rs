@@ -23,7 +23,8 @@ use std::time::Duration;
 /// `format: grey`.
 ///
 /// The device is outside the graph's folder, so the command line must contain `--allow-path /dev`.
-/// The camera must be connected when limen plans the graph. The node reopens a camera that returns.
+/// The camera must be connected when limen plans the graph. With `on_close: reconnect`, the node
+/// reopens a camera that returns.
 ///
 /// The origin of a frame is the driver's timestamp, converted to run time. The node uses a
 /// `CLOCK_MONOTONIC` timestamp directly, and maps other timestamps by the minimum observed delay.

@@ -24,8 +24,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// `/limen/paths/SOURCE/SINK` contains the age of messages at a sink and the number of missed
 /// deadlines. `/limen/nodes/NODE` contains the queue time, the compute time and the lost messages
 /// of a node. `/limen/edges/PORT/PORT` contains the queued and lost messages of an edge, and the
-/// time for which a join has lacked its messages. Times are in microseconds, except fields that end
-/// in `_s`, which are in seconds.
+/// time for which a join has lacked messages from the edge. Times are in microseconds, except
+/// fields that end in `_s`, which are in seconds.
 ///
 /// Only the local machine can connect, unless `listen` has another address and the command line
 /// contains `--allow-public`. A client receives the topics that it subscribes to. A client that

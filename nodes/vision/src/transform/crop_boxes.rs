@@ -20,9 +20,9 @@ const MAX_PARTS: usize = 1 << 10;
 /// Crops images to boxes and scales each crop. Reads `image` `u8[h,w,c]` and `boxes` `f32[≤n,6]`,
 /// and produces one message `u8[height,width,c]`, a part, for each row of `boxes`.
 ///
-/// Rows of `boxes` are x0, y0, x1, y1, score, class. Parts are sent in the order of the rows. As in
-/// `scatter`, each part has the header that `join` selects, with `part` and `parts` set. `gather`
-/// reassembles the results: row `n` of the gathered message belongs to row `n` of `boxes`.
+/// Rows of `boxes` are x0, y0, x1, y1, score, class. The node sends parts in the order of the rows.
+/// As in `scatter`, each part has the header that `join` selects, with `part` and `parts` set.
+/// `gather` reassembles the results: row `n` of the gathered message belongs to row `n` of `boxes`.
 ///
 /// A part contains every pixel that its box touches. A box outside the image produces a part that
 /// shows only `fill`. The node drops boxes after the first `max` boxes and counts them

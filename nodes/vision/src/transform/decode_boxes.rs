@@ -10,10 +10,10 @@ use serde::Deserialize;
 /// Decodes the output of an object detector: `scores` `f32[cells,classes]` and `boxes`
 /// `f32[cells,4]` to `boxes` `f32[≤max_boxes,6]`.
 ///
-/// Rows of the output are x0, y0, x1, y1, score, class, the highest score first. Cells are `stride`
-/// pixels apart and numbered row by row. Each cell produces a box for every class whose score is
-/// above `threshold`. If there are more than `max_boxes` boxes, the node keeps the boxes with the
-/// highest scores.
+/// Rows of the output are x0, y0, x1, y1, score, class, sorted by descending score. Cells are
+/// `stride` pixels apart and numbered row by row. Each cell produces a box for every class whose
+/// score is above `threshold`. If there are more than `max_boxes` boxes, the node keeps the boxes
+/// with the highest scores.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeBoxesConfig {
     /// Distance between neighbouring cells in pixels.

@@ -20,7 +20,7 @@ pub use layout::YoloLayout;
 /// Decodes the output of a YOLO model, `f32[candidates,numbers]` or `f32[numbers,candidates]`, to
 /// `boxes` `f32[≤max_boxes,6]`.
 ///
-/// Rows of `boxes` are x0, y0, x1, y1, score, class, the highest score first. Coordinates are in
+/// Rows of `boxes` are x0, y0, x1, y1, score, class, sorted by descending score. Coordinates are in
 /// pixels of the model's input image. Each candidate with a score above `threshold` produces a box
 /// for its best class. If there are more than `max_boxes` boxes, the node keeps the boxes with the
 /// highest scores. Many candidates overlap, except with `layout: v10`: add an `nms` node

@@ -12,7 +12,7 @@ use serde::Deserialize;
 const MAX_BOXES: usize = 300;
 
 /// Removes boxes that overlap a box with a higher score (greedy non-maximum suppression):
-/// `f32[≤n,6]` to `f32[≤max_boxes,6]`, the highest score first.
+/// `f32[≤n,6]` to `f32[≤max_boxes,6]`, sorted by descending score.
 ///
 /// The node compares boxes of the same class, or all boxes with `across_classes`. The node removes
 /// boxes with a NaN score.
