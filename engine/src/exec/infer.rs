@@ -42,14 +42,14 @@ use serde::de::DeserializeOwned;
 /// How messages are grouped into batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct Batch {
-    /// Maximum number of messages in one call of the model.
+    /// Maximum number of messages in one call of the model. Default: 1.
     #[serde(default = "one")]
     pub max: usize,
-    /// How long the oldest message may wait for others; without it, a batch takes the messages
-    /// already there.
+    /// Maximum time that the oldest message waits for others. Without `within`, a batch contains
+    /// only messages that have already arrived.
     pub within: Option<Span>,
-    /// How many messages leave after a full batch; the rest are context for the next one. All by
-    /// default.
+    /// Number of messages that leave after a full batch. The remaining messages are context for the
+    /// next batch. By default, all messages leave.
     pub stride: Option<usize>,
 }
 

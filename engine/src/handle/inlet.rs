@@ -36,21 +36,23 @@ use serde::Deserialize;
 use std::fmt;
 use std::time::Duration;
 
-/// Sends the embedding program's messages into the graph. The program takes the inlet by the node's
-/// name before the start. `limen-run` has nothing to send and refuses a graph with one.
+/// Sends the embedding program's messages into the graph. Before the start, the program looks up
+/// the inlet by node name. `limen-run` rejects a graph with an inlet.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(crate) struct InletConfig {
-    /// Type and shape of a message: `u8[480,640,3]`, or `f32[<=300,6]` with the greatest length of
-    /// a dim.
+    /// Type and shape of a message: `u8[480,640,3]`. `f32[<=300,6]` sets the greatest length of a
+    /// dim.
     pub spec: Option<String>,
-    /// The order of an image's dims, if a downstream node depends on it.
+    /// The order of an image's dims. Required only if a downstream node depends on the order.
     pub layout: Option<Layout>,
-    /// Meaning of its elements; `numbers` by default. Tables and JSON write `text` as text.
+    /// Meaning of the message's elements. Default: `numbers`. Tables and JSON files store `text` as
+    /// text.
     #[serde(default)]
     pub content: Content,
-    /// Messages that may wait to enter the graph; 16 by default, fewer if they are large.
+    /// Maximum number of messages that wait to enter the graph, at least 1. Default: as many as fit
+    /// in 4 MiB, from 2 to 16.
     pub capacity: Option<usize>,
-    /// Buffers that the program may have on loan at once.
+    /// Maximum number of buffers that the program has on loan at once, at least 1. Default: 2.
     #[serde(default = "two")]
     pub hold: usize,
 }

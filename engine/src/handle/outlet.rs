@@ -31,15 +31,17 @@ use serde::Deserialize;
 use std::fmt;
 use std::time::Duration;
 
-/// Passes messages to the embedding program. The program takes the outlet by the node's name before
-/// the start. `limen-run` has nowhere to put them and refuses a graph with one.
+/// Passes messages to the embedding program. Before the start, the program looks up the outlet by
+/// node name. `limen-run` rejects a graph with an outlet.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(crate) struct OutletConfig {
-    /// Type and shape of a message, to be checked: `f32[10]`.
+    /// Expected type and shape of a message: `f32[10]`. limen rejects a graph in which the input
+    /// differs.
     pub spec: Option<String>,
-    /// The order of an image's dims, to be checked.
+    /// Expected order of an image's dims. limen rejects a graph in which the input differs.
     pub layout: Option<Layout>,
-    /// Messages that may wait for the program, and as many again that the program may keep.
+    /// Maximum number of messages that wait for the program, at least 1. The program may keep the
+    /// same number of messages. Default: 8.
     #[serde(default = "eight")]
     pub hold: usize,
 }

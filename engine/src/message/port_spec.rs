@@ -98,9 +98,9 @@ impl fmt::Display for Dim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// Height, width, channels: the order of cameras and files.
+    /// Height, width, channels. Most cameras and image files use this order.
     Hwc,
-    /// Channels, height, width: the order of most models.
+    /// Channels, height, width. Most models use this order.
     Chw,
 }
 
@@ -113,9 +113,9 @@ pub enum Content {
     /// Independent numbers.
     #[default]
     Numbers,
-    /// The bytes of something else: a packet, a part of a file.
+    /// Bytes of another format, such as a packet or a part of a file.
     Bytes,
-    /// The bytes of text in UTF-8: a line, a name.
+    /// UTF-8 text, such as a line or a name.
     Text,
 }
 

@@ -7,67 +7,73 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Runs a program of the graph on a device, on the messages of its inputs: a compute shader in WGSL
-/// on `wgpu`, or a kernel of CUDA on `cuda`: CUDA C (`.cu`), PTX (`.ptx`) or code for one
-/// architecture (`.cubin`).
+/// Runs a user-supplied program on a device, on the messages of its inputs. On `wgpu`, the program
+/// is a WGSL compute shader. On `cuda`, the program is a CUDA kernel: CUDA C (`.cu`), PTX (`.ptx`)
+/// or code for one architecture (`.cubin`).
 ///
-/// The ports of a shader are its variables, by name: each input is a `var<storage, read>` (except
-/// those of `in_place`), each output a `var<storage, read_write>`, in group 0. Elements of `f32`
-/// and `i32` are those of the shader; `u8` inputs are packed, four in a `u32`. A kernel of CUDA
-/// gets pointers to the elements of its ports, and numbers, in the order of `arguments`. Messages
-/// stay on the device: the plan inserts copies where others need them.
+/// Each port of a shader is a variable of the same name in group 0. An input is a `var<storage,
+/// read>`, except inputs of `in_place`. An output is a `var<storage, read_write>`. The shader reads
+/// `f32` and `i32` elements directly. `u8` inputs are packed, four elements in a `u32`. A CUDA
+/// kernel receives pointers to the elements of its ports, and numbers, in the order of `arguments`.
 ///
-/// It is a program: it runs only with `allow_kernels: true` here and `--allow-kernels` on the
-/// command line.
+/// Messages stay on the device. limen inserts copies where adjacent nodes need the messages in host
+/// memory.
+///
+/// A kernel runs only with `allow_kernels: true` in its config and `--allow-kernels` on the command
+/// line.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct KernelConfig {
-    /// The file, relative to the graph's folder.
+    /// The source file, relative to the graph's folder.
     pub source: String,
-    /// The device, `wgpu` or `cuda`; by default that of the source's file name.
+    /// The device, `wgpu` or `cuda`. By default, the source file's extension selects the device.
     pub device: Option<String>,
-    /// The entry point of a shader, by default the only one; the name of a kernel of CUDA, declared
-    /// `extern "C"`.
+    /// The entry point of a shader (default: the only one), or the name of a CUDA kernel. A CUDA
+    /// kernel must be declared `extern "C"`.
     pub entry: Option<String>,
-    /// The dims of each input, as names or lengths: `{ x: [h, w, 3] }`. A name has the same length
-    /// wherever it occurs.
+    /// The dims of each input, as names or lengths: `{ x: [h, w, 3] }`. All dims with the same name
+    /// must have the same length.
     pub inputs: BTreeMap<String, Vec<Expression>>,
-    /// The messages of each output: `{ y: { dtype: f32, shape: [h, w / 2] } }`. Lengths are
-    /// computed from the names.
+    /// Element type and dims of each output: `{ y: { dtype: f32, shape: [h, w / 2] } }`. The
+    /// lengths are expressions of the names in `inputs`.
     pub outputs: BTreeMap<String, KernelOutput>,
-    /// The number of workgroups, or blocks, along up to three dims: `[ceil_div(h * w, 64)]`.
+    /// The number of workgroups (WGSL) or blocks (CUDA), along up to three dims: `[ceil_div(h * w,
+    /// 64)]`.
     pub grid: Vec<Expression>,
-    /// Of CUDA: the threads of a block, along up to three dims: `[16, 16]`.
+    /// CUDA only: the threads of a block, along up to three dims: `[16, 16]`.
     #[serde(default)]
     pub block: Vec<Expression>,
-    /// Of CUDA: bytes of shared memory of a block, beside those that the kernel declares.
+    /// CUDA only: bytes of dynamic shared memory per block, in addition to the shared memory that
+    /// the kernel declares.
     pub shared: Option<Expression>,
-    /// Of CUDA: what the kernel gets, in its order: names of ports, and numbers with their types:
-    /// `[x, y, { i32: h * w }, { f32: 0.5 }]`.
+    /// CUDA only: the kernel's arguments, in order. An argument is the name of a port, or a number
+    /// with its type: `[x, y, { i32: h * w }, { f32: 0.5 }]`.
     #[serde(default)]
     pub arguments: Vec<KernelArgument>,
-    /// Of CUDA C: macros, numbers or computed from the names: `{ RADIUS: 3 }`.
+    /// CUDA C only: macros. A value is a number or an expression of the names: `{ RADIUS: 3 }`.
     #[serde(default)]
     pub defines: BTreeMap<String, KernelNumber>,
-    /// Of WGSL: values of the shader's `override` constants, numbers or computed from the names:
-    /// `{ GAIN: 0.5, WIDTH: w }`.
+    /// WGSL only: values of the shader's `override` constants. A value is a number or an expression
+    /// of the names: `{ GAIN: 0.5, WIDTH: w }`.
     #[serde(default)]
     pub constants: BTreeMap<String, KernelNumber>,
-    /// Outputs that begin as a copy of an input instead of zeros: `{ y: x }`. A shader reads and
+    /// Outputs that start as a copy of an input instead of zeros: `{ y: x }`. The shader reads and
     /// writes `y`, and has no variable `x`.
     #[serde(default)]
     pub in_place: BTreeMap<String, String>,
-    /// The longest time that a call may take, from the end of the previous call on the device (on
-    /// `cuda`, from when the call is enqueued); 120 s by default and at most. If a call takes
-    /// longer, the node abandons the call and the device is lost. The limit is for programs that do
-    /// not end: a call that ends a little late may pass. The worker checks the limit between turns.
-    /// While another node's call waits for the device, the limit is not checked.
+    /// The longest time that a call may take, at most 120 s. Default: 120 s. The time starts at the
+    /// end of the previous call on the device. On `cuda`, the time starts when the call is
+    /// enqueued. If a call takes longer, the node abandons the call and the device is lost. The
+    /// limit stops programs that never end. The worker checks the limit between turns, so a call
+    /// that is slightly late may pass. While another node's call waits for the device, the worker
+    /// does not check the limit.
     pub time_limit: Option<Span>,
-    /// Whether the program may run; the command line must say so, too.
+    /// Allows the program to run. `--allow-kernels` on the command line is also required.
     #[serde(default)]
     pub allow_kernels: bool,
-    /// A recorded case: an `.npz` with arrays named as the ports, run while planning.
+    /// A recorded case: an `.npz` whose arrays have the names of the ports. limen checks the
+    /// kernel's outputs against the recorded case while planning.
     pub verify: Option<String>,
-    /// How far a number may be from the recorded one; 1e-5 by default.
+    /// Absolute tolerance for the outputs of `verify`. Default: 1e-5.
     #[serde(default = "close")]
     pub atol: f64,
 }
@@ -117,7 +123,7 @@ impl KernelConfig {
 pub enum KernelArgument {
     /// A pointer to the elements of a port.
     Port(String),
-    /// A number that is passed by value.
+    /// A number, passed by value.
     Number(ArgumentNumber),
 }
 
@@ -125,17 +131,17 @@ pub enum KernelArgument {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ArgumentNumber {
-    /// A whole number of 32 bits.
+    /// A signed 32-bit integer.
     I32(KernelNumber),
-    /// One that is not negative.
+    /// An unsigned 32-bit integer.
     U32(KernelNumber),
-    /// A whole number of 64 bits.
+    /// A signed 64-bit integer.
     I64(KernelNumber),
-    /// One that is not negative.
+    /// An unsigned 64-bit integer.
     U64(KernelNumber),
-    /// A number of 32 bits.
+    /// A 32-bit floating-point number.
     F32(KernelNumber),
-    /// A number of 64 bits.
+    /// A 64-bit floating-point number.
     F64(KernelNumber),
 }
 
@@ -193,9 +199,9 @@ fn close() -> f64 {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a number, or an expression of whole ones such as `ceil_div(h * w, 64)`")]
 pub enum KernelNumber {
-    /// A number that is written out.
+    /// A literal number.
     Number(f64),
-    /// A whole number, computed.
+    /// An integer expression.
     Computed(Expression),
 }
 
@@ -243,8 +249,8 @@ impl KernelNumber {
 /// An output of a kernel.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct KernelOutput {
-    /// The type of its elements: `f32` or `i32`; of CUDA, also `u8`.
+    /// Element type: `f32` or `i32`; on `cuda`, also `u8`.
     pub dtype: DType,
-    /// Its dims.
+    /// The dims, as lengths or expressions.
     pub shape: Vec<Expression>,
 }

@@ -14,11 +14,11 @@ use serde::Deserialize;
 use std::sync::Arc;
 
 /// Copies messages of fixed shapes between host memory and the memory of a device: `in` to `out`.
-/// The plan inserts these nodes where the two ends of a connection keep their messages in different
-/// memory; a graph may also write them itself.
+/// limen inserts these nodes automatically where the two ends of a connection use different memory.
+/// A graph may also contain these nodes explicitly.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CopyConfig {
-    /// The device, of programs that have it: `wgpu` or `cuda`.
+    /// The device: `wgpu` or `cuda`. The program must contain this device.
     pub device: String,
 }
 

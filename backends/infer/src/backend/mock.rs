@@ -17,21 +17,21 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The inputs, outputs, latency and failures of a mock. Calls are counted from 1, per session.
+/// The inputs, outputs, latency and failures of a mock. Each session counts its calls from 1.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct MockConfig {
     /// Name and spec of one item of each input, such as `f32[1,8,8]`.
     pub inputs: BTreeMap<String, String>,
-    /// Name and spec of one item of each output. Element j is the sum of the item's first input
-    /// plus j; the first input is the first in alphabetical order.
+    /// Name and spec of one item of each output. Element j is j plus the sum of the item's first
+    /// input. The first input is the first in alphabetical order.
     pub outputs: BTreeMap<String, String>,
-    /// The time of a call, whatever its batch. It is spent computing.
+    /// Computing time of a call, for any batch size. Default: 0.
     #[serde(default = "no_time")]
     pub latency: Span,
-    /// The additional time for each item.
+    /// Additional computing time for each item. Default: 0.
     #[serde(default = "no_time")]
     pub per_item: Span,
-    /// Every n-th call fails.
+    /// Every n-th call fails. By default, no call fails.
     pub fail_every: Option<u64>,
     /// The n-th call fails.
     pub fail_at: Option<u64>,
@@ -39,7 +39,7 @@ pub struct MockConfig {
     pub panic_at: Option<u64>,
     /// The n-th call never returns.
     pub hang_at: Option<u64>,
-    /// The largest batch that the mock takes; any by default.
+    /// Maximum batch size. By default, the batch size is unlimited.
     pub max_batch: Option<usize>,
 }
 

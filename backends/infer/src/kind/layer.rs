@@ -8,16 +8,16 @@ use limen::node::PlanErrors;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Multiplies the last dim of `f32[..., k]` by a matrix of `n` rows of `k`, adds a bias and applies
+/// Multiplies the last dim of `f32[..., k]` by a matrix of shape `[n, k]`, adds a bias and applies
 /// an activation.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct LayerConfig {
-    /// The matrix, `[n, k]`, of any element type: 4 bits and FP8 are widened to `f32`; if
-    /// quantized, it stays 8 bits wide in memory.
+    /// The matrix, `[n, k]`, of any element type. 4-bit and FP8 weights are widened to `f32`.
+    /// Weights that `quantize` converts to 8 bits stay 8 bits wide in memory.
     pub weight: WeightConfig,
-    /// The bias, `[n]`; none by default.
+    /// The bias, `[n]`. By default, no bias.
     pub bias: Option<WeightConfig>,
-    /// The activation applied to each sum.
+    /// The activation, applied to each sum `x`. Default: `none`.
     #[serde(default)]
     pub activation: Activation,
 }
@@ -26,7 +26,7 @@ pub struct LayerConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
-    /// `x` itself.
+    /// `x`, unchanged.
     #[default]
     None,
     /// `max(x, 0)`.

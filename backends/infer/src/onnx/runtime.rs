@@ -165,15 +165,17 @@ pub struct Call {
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// 32 bits, as the model says.
+    /// 32 bits.
     #[default]
     F32,
-    /// Weights and results between operators are kept in 16 bits, with 11 significant ones, and
-    /// computed with in 32.
+    /// 16-bit weights and intermediate results, with 32-bit arithmetic. `f16` halves memory and
+    /// keeps 3 decimal digits instead of 7. Supported by `cuda`, and by `wgpu` if the adapter
+    /// supports `f16`.
     F16,
-    /// As `f16`, with the upper halves of 32 bits: 8 significant bits, and no smaller range.
+    /// Like `f16`, but with 2 decimal digits and the range of `f32`. Supported by `cuda`.
     Bf16,
-    /// 32 bits, but products of matrices keep 11 significant ones of their factors.
+    /// 32 bits. Matrix products and convolutions keep 3 decimal digits of each factor. Supported by
+    /// `cuda` with cuBLASLt, on a GPU with compute capability 8.0 or later.
     Tf32,
 }
 

@@ -24,11 +24,11 @@ pub(crate) struct Stock(
 #[rustfmt::skip]
 pub(crate) const STOCK: [Stock; 5] = [
     Stock("rten", "rten", "cpu", "ONNX models on the CPU, in pure Rust."),
-    Stock("tract", "tract", "cpu", "ONNX models on the CPU, in pure Rust, compiled for each number of items; built in with the cargo feature `tract`."),
-    Stock(ORT, "ort", "cpu", "ONNX models on the CPU, with ONNX Runtime's library; on a GPU with `provider:`. Built in with the cargo feature `ort`."),
-    Stock("wgpu", "wgpu", "gpu", "ONNX models on a GPU, through its Vulkan driver; built in with the cargo feature `wgpu`. `auto` does not take it."),
+    Stock("tract", "tract", "cpu", "ONNX models on the CPU, in pure Rust, compiled for each batch size. Requires the cargo feature `tract`."),
+    Stock(ORT, "ort", "cpu", "ONNX models on the CPU, or on a GPU with `provider:`, through ONNX Runtime's library. Requires the cargo feature `ort`."),
+    Stock("wgpu", "wgpu", "gpu", "ONNX models on a GPU, through Vulkan. Requires the cargo feature `wgpu`. `auto` never selects `wgpu`."),
     // The feature says which version of NVIDIA's libraries it is for.
-    Stock("cuda", "cuda12", "gpu", "ONNX models on an NVIDIA GPU; built in with the cargo feature `cuda12` or `cuda13`. `auto` does not take it."),
+    Stock("cuda", "cuda12", "gpu", "ONNX models on an NVIDIA GPU. Requires the cargo feature `cuda12` or `cuda13`. `auto` never selects `cuda`."),
 ];
 
 /// The schema of the name of a backend: those of this crate. A registry adds its own.
@@ -42,7 +42,7 @@ impl JsonSchema for BackendName {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         let others = [
             (AUTO, "The first of `ort`, `rten` and `tract` that is available and can run the model."),
-            (MOCK, "No model: outputs of the right shape after a set time."),
+            (MOCK, "Runs no model. Produces outputs of the configured shape after a configured time."),
         ];
         let names = STOCK.iter().map(|Stock(name, _, _, about)| (*name, *about)).chain(others);
         let names = names.map(|(name, about)| json!({ "const": name, "description": about, "type": "string" }));

@@ -25,172 +25,175 @@ pub(super) const MAX_THREADS: usize = 256;
 
 /// Runs a model on the messages of its inputs, one at a time or in batches.
 ///
-/// The ports are the model's inputs and outputs by name, in lower case and with `_` for each
-/// character that a port name cannot have (`input.1` is `input_1`). With a single input, `from:`
-/// needs no name.
+/// The model's inputs and outputs are the ports. Port names are in lower case, with `_` for each
+/// character that a port name cannot contain: `input.1` becomes `input_1`. If the model has a
+/// single input, `from:` needs no port name.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct InferConfig {
-    /// The model's file, relative to the graph's folder. Every backend but `mock` needs one.
+    /// The model's file, relative to the graph's folder. Required, except with `backend: mock`.
     pub model: Option<String>,
     /// The expected SHA-256 of the model's file, in hexadecimal digits.
     pub sha256: Option<String>,
     /// A file with the output of `limen-run inspect MODEL --json`: the model's ports, weights and
-    /// checksum. A model that differs from it is refused.
+    /// checksum. limen rejects a model that differs from its manifest.
     pub manifest: Option<String>,
-    /// The backend that runs the model: `rten` by default; `auto` takes the first of `ort`, `rten`
-    /// and `tract` that can.
+    /// The backend that runs the model. Default: `rten`. `auto` selects the first of `ort`, `rten`
+    /// and `tract` that can run the model.
     #[serde(default = "rten")]
     #[schemars(with = "BackendName")]
     pub backend: String,
-    /// The execution provider of `backend: ort`: `cpu`; `webgpu`, a GPU through ONNX Runtime's
-    /// plugin for WebGPU; or `cuda` or `tensorrt`, a GPU of NVIDIA's through the library of ONNX
-    /// Runtime's package for GPUs. `auto` with one of these is `ort`.
+    /// The execution provider of `backend: ort`. Default: `cpu`. With any other provider, `backend:
+    /// auto` selects `ort`.
     #[serde(default)]
     pub provider: OrtDevice,
-    /// Lets ONNX Runtime run operators on the CPU that its `provider:` does not run. Without it
-    /// such a model is refused.
+    /// Lets ONNX Runtime run operators on the CPU if its `provider:` does not support them.
+    /// Default: false; limen then rejects a model with such an operator.
     #[serde(default)]
     pub cpu_fallback: bool,
-    /// Options of the `provider:`. Of `webgpu`: `preferredLayout` (`NCHW`, or `NHWC`, which needs
-    /// `verify:` because the plugin computes some convolutions wrong with it), `powerPreference`
-    /// (`high-performance`, `low-power`), `enableInt64` (`'0'`, `'1'`), `storageBufferCacheMode`
-    /// (`disabled`, `lazyRelease`, `simple`, `bucket`), `validationMode` (`disabled`, `wgpuOnly`,
-    /// `basic`, `full`). Of `cuda`: `cudnn_conv_algo_search` (`EXHAUSTIVE`, `HEURISTIC`,
-    /// `DEFAULT`), `cudnn_conv_use_max_workspace`, `prefer_nhwc` and, with `verify:`, `use_tf32`
-    /// (`'0'`, `'1'`). Of `tensorrt`, which needs `verify:`: `trt_fp16_enable`, `trt_bf16_enable`,
-    /// `trt_build_heuristics_enable` and `trt_builder_optimization_level` (`'0'` to `'5'`).
+    /// Options of the `provider:`. For `webgpu`: `preferredLayout` (`NCHW`, `NHWC`),
+    /// `powerPreference` (`high-performance`, `low-power`), `enableInt64` (`'0'`, `'1'`),
+    /// `storageBufferCacheMode` (`disabled`, `lazyRelease`, `simple`, `bucket`), `validationMode`
+    /// (`disabled`, `wgpuOnly`, `basic`, `full`). `NHWC` requires `verify:`, because the plugin
+    /// miscomputes some convolutions with this layout.
+    ///
+    /// For `cuda`: `cudnn_conv_algo_search` (`EXHAUSTIVE`, `HEURISTIC`, `DEFAULT`),
+    /// `cudnn_conv_use_max_workspace` (`'0'`, `'1'`), `prefer_nhwc` (`'0'`, `'1'`), `use_tf32`
+    /// (`'0'`, `'1'`). `use_tf32: '1'` requires `verify:`.
+    ///
+    /// For `tensorrt`: `trt_fp16_enable`, `trt_bf16_enable`, `trt_build_heuristics_enable` (each
+    /// `'0'`, `'1'`), `trt_builder_optimization_level` (`'0'` to `'5'`). `provider: tensorrt`
+    /// always requires `verify:`.
     #[serde(default)]
     pub provider_options: BTreeMap<String, String>,
-    /// Capabilities that the backend must have beyond those the model needs.
+    /// Capabilities that the backend must have, besides those that the model needs.
     pub require: Option<Require>,
-    /// How messages are batched: `{ max: 8, within: 2ms }`. One at a time by default. With
-    /// `stride: 2` the batch is a window that slides by two messages: after a full batch the two
-    /// oldest leave, and the others are part of the next one.
+    /// Groups messages into batches: `{ max: 8, within: 2ms }`. By default, each call has one
+    /// message. With `stride: 2`, the batch is a sliding window. After each full batch, the two
+    /// oldest messages leave the window, and the others are part of the next batch.
     #[serde(default)]
     pub batch: Batch,
-    /// The dim of the model's inputs that counts the messages of a call: `first` by default, unless
-    /// that has a fixed length other than 1. `none` makes the first dim part of each message, as
-    /// for the points of a cloud or the nodes of a graph. A call then has one message.
+    /// The dim of the model's inputs that counts the messages of a call. Default: `first`, or
+    /// `none` if the first dim has a fixed length other than 1. With `none`, the first dim is part
+    /// of each message, and a call has one message. Examples are the points of a cloud and the
+    /// nodes of a graph.
     #[serde(default)]
     pub batch_dim: BatchDim,
-    /// Batch sizes, ascending, to the next of which a batch is padded: `[1, 4]`; the largest batch
-    /// is one of them, too. By default the powers of two for a backend that compiles a model for
-    /// its batch, as `tract` does, the largest alone for `ort` with `provider: cuda` or `tensorrt`,
-    /// where a call of another size than the last is slow, and no padding for the others.
+    /// Batch sizes in ascending order: `[1, 4]`. limen pads each batch to the next of these sizes,
+    /// or to the largest batch. By default, a backend that compiles a model for each batch size,
+    /// such as `tract`, pads to powers of two. With `provider: cuda` or `tensorrt`, `ort` pads to
+    /// the largest batch, because a call with a new size is slow there. All other backends do not
+    /// pad.
     #[serde(default)]
     pub buckets: Vec<usize>,
-    /// `eager` prepares the model before the graph starts; `lazy` in the first call, which then
-    /// takes longer.
+    /// When limen prepares the model. Default: `eager`.
     #[serde(default)]
     pub load: Load,
-    /// Threads inside one call. More than one pays off only for large models; small ones get
-    /// slower.
+    /// Number of threads inside one call, 1 to 256. Default: 1. More threads help only large
+    /// models; small models become slower.
     #[serde(default = "one")]
     pub threads: usize,
-    /// How many calls may be in flight at once, each on its own thread, which may run on any core
-    /// of the run. Outputs keep the order of the inputs, and under `on_error: skip` a failed call
-    /// fails only its own messages.
+    /// Maximum number of concurrent calls, 1 to 256. Default: 1. Each call has its own thread,
+    /// which may run on any of the run's cores. Outputs keep the order of the inputs. With
+    /// `on_error: skip`, a failed call fails only the messages of this call.
     #[serde(default = "one")]
     pub in_flight: usize,
-    /// Outputs that are inputs of the next call of the same stream, as in a recurrent model. They
-    /// are not ports. A stream is the messages of one source; each stream has its own state, zeros
-    /// at first, and a batch holds at most one message of each stream.
+    /// Outputs that are inputs of the next call of the same stream, as in a recurrent model. State
+    /// inputs and state outputs are not ports. A stream is the messages of one source. Each stream
+    /// has its own state, which starts as zeros. A batch holds at most one message of each stream.
     #[serde(default)]
     pub state: Vec<StateConfig>,
-    /// Inputs with the same value in every call, by port. They are not ports. A graph file has them
-    /// among the node's `inputs`: `{ rate: { value: 16000 } }`.
+    /// Inputs with the same value in every call, by name. These inputs are not ports. A graph file
+    /// writes such an input among the node's `inputs`: `{ rate: { value: 16000 } }`.
     #[serde(default)]
     #[schemars(skip)]
     pub constants: BTreeMap<String, ConstantConfig>,
-    /// The greatest lengths of the dims of an output, by port: `{ boxes: [100, 6] }`, or
-    /// `{ boxes: 100 }` for the one dim that the model does not declare. For outputs with a length
-    /// that the values of a message decide; each message then has its own. By default what its
-    /// operators give at most, if that is known. A call that gives more fails.
+    /// The greatest lengths of the dims of an output, by port: `{ boxes: [100, 6] }`. `{ boxes: 100
+    /// }` sets the one dim that the model does not declare. Use `max` for outputs whose length
+    /// depends on the values of a message. Each message then has its own length. The default is the
+    /// limit that the model's operators imply, if limen can derive a limit. A call with a longer
+    /// output fails.
     #[serde(default)]
     pub max: BTreeMap<String, MaxConfig>,
-    /// What the model is run on before the graph starts: an `.npz` whose arrays are some of its
-    /// inputs, or `first_message`, which skips that run. By default the first item of the recorded
-    /// case; without one zeros and, if the model fails on them, ones.
+    /// The input of a trial run before the graph starts: an `.npz` whose arrays are some of the
+    /// model's inputs. `first_message` skips the trial run. The default is the first item of the
+    /// recorded case. Without a recorded case, the trial run uses zeros, and ones if the model
+    /// fails on zeros.
     pub trial: Option<String>,
-    /// How many shapes of calls stay compiled, for a backend that compiles for them, as `tract`
-    /// does; 16 by default.
+    /// Number of call shapes that stay compiled, for a backend that compiles for each shape, such
+    /// as `tract`. Default: 16.
     #[serde(default = "sixteen")]
     pub plans: usize,
-    /// The state of a stream after a missing message: `keep`, or `reset`.
+    /// What happens to a stream's state after a missing message. Default: `keep`.
     #[serde(default)]
     pub on_skip: OnSkip,
-    /// The state when a stream ends and another begins, such as when a file is repeated: `reset`,
-    /// or `keep`.
+    /// What happens to the state when a stream ends and another begins, for example when a file is
+    /// repeated. Default: `reset`.
     #[serde(default)]
     pub on_end: OnEnd,
-    /// `false` copies the messages of a model on a GPU within each call. By default they stay on
-    /// the device where those of a neighbour do, which needs fixed shapes and elements of f32, i32
-    /// or, as inputs, u8.
+    /// `false` copies the messages of a GPU model to and from host memory within each call. By
+    /// default, messages stay on the GPU if an adjacent node keeps its messages there. The messages
+    /// need fixed shapes and elements of type `f32` or `i32`; inputs may also be `u8`.
     #[serde(default = "yes")]
     pub resident: bool,
-    /// `f16` keeps weights and results between operators in 16 bits, on `cuda`, and on `wgpu` where
-    /// the adapter has them: half the memory, and 3 decimal digits instead of 7. `bf16`, on `cuda`,
-    /// has 2, and the range of 32 bits. `tf32`, on `cuda` with cuBLASLt and a GPU of 8.0 or later,
-    /// keeps 32 bits, and computes products and convolutions with 3 digits of their factors. These
-    /// need a recorded case. `f32` by default.
+    /// Precision of weights and intermediate results. Default: `f32`. The other values require a
+    /// recorded case in `verify:`.
     #[serde(default)]
     pub precision: Precision,
-    /// Makes a call on zeros after so long without one: `50ms`. A device that saves power
-    /// meanwhile, or caches that others fill, would make the next call slower. The metric
-    /// `warm_calls` counts them; a message that arrives during one waits for its end.
+    /// Makes a call on zeros after this time without a call: `50ms`. Use `keep_warm` if the device
+    /// saves power between calls, or if other programs fill its caches. `warm_calls` counts these
+    /// calls. A message that arrives during such a call waits until the call ends.
     pub keep_warm: Option<Span>,
-    /// Accepts `f32` for `f64` inputs and outputs of the model, and for the `f64` that `rten`,
-    /// `wgpu` and `cuda` compute in between: 7 decimal digits instead of 15. A tree, for example,
-    /// may take the other branch at a number close to a threshold. Without this key such a model is
-    /// refused.
+    /// Computes `f64` as `f32`, with 7 decimal digits instead of 15. This applies to `f64` inputs
+    /// and outputs, and to `f64` inside the model with `rten`, `wgpu` and `cuda`. A decision tree
+    /// may choose another branch for a value close to a threshold. Default: false; limen then
+    /// rejects such a model.
     #[serde(default)]
     pub allow_narrowing: bool,
-    /// `finite` fails a call whose inputs or outputs hold an infinity or NaN.
+    /// Check of the inputs and outputs of every call. Default: `none`.
     #[serde(default)]
     pub guard: Guard,
-    /// Recorded inputs and outputs, run three times while planning: a graph whose model computes
-    /// other outputs does not start.
+    /// Recorded inputs and outputs. limen runs the model on them three times while planning. The
+    /// graph does not start if an output differs by more than the tolerance.
     pub verify: Option<VerifyConfig>,
-    /// A second backend that repeats some of the calls while the graph runs; the report says how
-    /// far its outputs differ.
+    /// A second backend that repeats some of the calls while the graph runs. The report contains
+    /// the difference between the outputs of the two backends.
     pub shadow: Option<ShadowConfig>,
-    /// The backend that makes a call again that failed because the device of `wgpu` or `cuda` is
-    /// lost; the metric `fallback_calls` counts them. The next call opens the device of `wgpu`
-    /// again, at most three times in 60 s. Messages are then copied within the calls. By default
-    /// such a call fails.
+    /// The backend that repeats a call if the device of `wgpu` or `cuda` was lost during the call.
+    /// The metric `fallback_calls` counts the repeated calls. With `wgpu`, the next call reopens
+    /// the device, at most three times in 60 s. With `fallback`, messages are copied within the
+    /// calls. By default, a call fails if its device is lost.
     #[schemars(with = "Option<BackendName>")]
     pub fallback: Option<String>,
-    /// The inputs, outputs, latency and failures of the backend `mock`.
+    /// The inputs, outputs, latency and failures of `backend: mock`.
     pub mock: Option<MockConfig>,
 }
 
-/// Capabilities that a backend must have. `limen-run GRAPH --plan` says of each backend in question
-/// whether it has them.
+/// Capabilities that a backend must have. `limen-run GRAPH --plan` shows for each candidate backend
+/// whether the backend has these capabilities.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct Require {
-    /// The device it computes on: `cpu`; `wgpu` or `cuda`, by the backend of that name; or any
-    /// `gpu`, also by `ort` with another `provider:` than `cpu`. The name of such a provider is
-    /// one, too.
+    /// The device of the backend: `cpu`, `wgpu`, `cuda` or `gpu`. `gpu` matches any GPU, including
+    /// `ort` with a GPU `provider:`. `device` also accepts the name of a provider.
     pub device: Option<String>,
-    /// Element types that it takes.
+    /// Element types that the backend must support.
     #[serde(default)]
     pub dtypes: Vec<DType>,
-    /// Items in one call.
+    /// Number of items that one call must support.
     #[serde(default)]
     pub max_batch: usize,
-    /// Dims of one item.
+    /// Number of dims of one item that the backend must support.
     #[serde(default)]
     pub max_rank: usize,
-    /// Operators that it has, with their domain unless that is ONNX's default: `Conv`,
-    /// `com.microsoft.Gelu`.
+    /// Operators that the backend must support: `Conv`, `com.microsoft.Gelu`. The domain is
+    /// required, unless it is the default domain of ONNX.
     #[serde(default)]
     pub ops: Vec<String>,
-    /// Memory that its inputs and outputs can be in, besides ordinary memory.
+    /// Memory that the backend's inputs and outputs must support, besides ordinary memory.
     pub memory: Option<RequireMemory>,
-    /// Asynchronous calls: they finish after they return.
+    /// Requires asynchronous calls, which return before they finish.
     #[serde(default)]
     pub streams: bool,
-    /// Graph capture: calls that are recorded once and replayed.
+    /// Requires graph capture: the backend records a call once and replays the recording.
     #[serde(default)]
     pub graph_capture: bool,
 }
@@ -229,10 +232,10 @@ impl Require {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BatchDim {
-    /// The first one, if it is symbolic or 1.
+    /// The first dim counts messages, if it is symbolic or 1.
     #[default]
     First,
-    /// No dim: messages have all dims of the model.
+    /// A message has all dims of the model.
     None,
 }
 
@@ -240,10 +243,10 @@ pub enum BatchDim {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Load {
-    /// Before the graph starts.
+    /// limen prepares the model before the graph starts.
     #[default]
     Eager,
-    /// In its first call.
+    /// limen prepares the model in its first call, which then takes longer.
     Lazy,
 }
 
@@ -251,22 +254,22 @@ pub enum Load {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Guard {
-    /// Nothing.
+    /// No check.
     #[default]
     None,
-    /// Infinities and NaN are errors.
+    /// A call fails if an input or output holds an infinity or NaN.
     Finite,
 }
 
 /// An output that is an input of the next call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StateConfig {
-    /// The model's input.
+    /// Name of the model's input.
     pub input: String,
-    /// The model's output.
+    /// Name of the model's output.
     pub output: String,
-    /// The index of its batch dim, from 0; by default the dim with the same name as the batch dim
-    /// of the other inputs, or its only symbolic dim.
+    /// Index of the batch dim of the state, from 0. By default, the dim with the same name as the
+    /// batch dim of the other inputs, or the only symbolic dim.
     pub batch_dim: Option<usize>,
 }
 
@@ -274,9 +277,9 @@ pub struct StateConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a number, or a list of numbers: `{ boxes: 100 }`, `{ boxes: [100, 6] }`")]
 pub enum MaxConfig {
-    /// Of the one dim that the model does not declare.
+    /// Length of the one dim that the model does not declare.
     One(usize),
-    /// Of each dim of an item.
+    /// Length of each dim of an item.
     All(Vec<usize>),
 }
 
@@ -315,16 +318,17 @@ impl RecordedModel {
 /// counts as the node's.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct ShadowConfig {
-    /// The second backend.
+    /// Name of the second backend.
     #[schemars(with = "BackendName")]
     pub backend: String,
-    /// One call in this many is repeated.
+    /// Repeats one call in this many. Default: 100.
     #[serde(default = "hundred")]
     pub every: u64,
-    /// Absolute tolerance.
+    /// Absolute tolerance. Default: 1e-4.
     #[serde(default = "default_atol")]
     pub atol: f64,
-    /// Relative tolerance, as a part of the second backend's number; it adds to the absolute one.
+    /// Relative tolerance, as a fraction of the second backend's value; added to `atol`. Default:
+    /// 1e-3.
     #[serde(default = "default_rtol")]
     pub rtol: f64,
 }
@@ -336,15 +340,16 @@ fn hundred() -> u64 {
 /// A recorded case or another backend to compare the model with, and the tolerance.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct VerifyConfig {
-    /// An `.npz` whose arrays are the model's inputs and outputs, of any number of items.
+    /// An `.npz` whose arrays are the model's inputs and outputs, with any number of items.
     pub case: Option<String>,
-    /// Another backend, which runs the same inputs while planning.
+    /// Another backend. limen runs both backends on the same inputs while planning and compares the
+    /// outputs.
     #[schemars(with = "Option<BackendName>")]
     pub against: Option<String>,
-    /// Absolute tolerance.
+    /// Absolute tolerance. Default: 1e-4.
     #[serde(default = "default_atol")]
     pub atol: f64,
-    /// Relative tolerance, as a part of the recorded number; it adds to the absolute one.
+    /// Relative tolerance, as a fraction of the recorded value; added to `atol`. Default: 1e-3.
     #[serde(default = "default_rtol")]
     pub rtol: f64,
 }

@@ -16,16 +16,17 @@ use std::collections::BTreeMap;
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]
 pub enum OrtDevice {
-    /// Runs on the CPU.
+    /// The CPU.
     #[default]
     Cpu,
-    /// A GPU, through ONNX Runtime's plugin for WebGPU, which the command line names
-    /// (`--onnxruntime-plugin FILE`).
+    /// A GPU, through ONNX Runtime's WebGPU plugin. `--onnxruntime-plugin FILE` names the plugin's
+    /// library.
     Webgpu,
-    /// An NVIDIA GPU, through the provider of CUDA in ONNX Runtime's package for GPUs
+    /// An NVIDIA GPU, through CUDA. Requires the library of ONNX Runtime's GPU package
     /// (`--onnxruntime FILE`).
     Cuda,
-    /// An NVIDIA GPU, through the provider of TensorRT there; operators that it lacks run on CUDA.
+    /// An NVIDIA GPU, through TensorRT. Operators that TensorRT does not support run on CUDA.
+    /// Requires the library of ONNX Runtime's GPU package (`--onnxruntime FILE`).
     Tensorrt,
 }
 

@@ -18,22 +18,22 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct WeightConfig {
     /// The file, relative to the graph's folder: `.safetensors`, `.npy`, `.npz`, or raw
-    /// little-endian numbers.
+    /// little-endian numbers in any other file.
     pub file: String,
-    /// The tensor in the file; not needed for a file with a single tensor. With an encoding of 4
-    /// bits, what the names of a layer's tensors begin with: `layer` for `layer.qweight`,
-    /// `layer.qzeros`, `layer.scales` and `layer.g_idx`.
+    /// The name of the tensor in the file. Not needed if the file has a single tensor. With a 4-bit
+    /// encoding, the common prefix of the names of a layer's tensors. `layer` stands for
+    /// `layer.qweight`, `layer.qzeros`, `layer.scales` and `layer.g_idx`.
     pub tensor: Option<String>,
-    /// How the numbers are stored, if the type of the tensor does not tell: `gptq`, `gptq_v2`,
-    /// `awq`, `f8_e4m3` or `f8_e5m2`. They are widened to `f32`. FP8 of SafeTensors needs none.
+    /// The encoding of the numbers, if the tensor's type does not determine the encoding. Encoded
+    /// numbers are widened to `f32`. SafeTensors files with FP8 do not need `encoding`.
     pub encoding: Option<Encoding>,
-    /// The tensor in the same file by which the numbers are multiplied: a single number, or one for
-    /// each row. The result is `f32`. None by default, and not for encodings of 4 bits, which have
-    /// their own.
+    /// The tensor in the same file by which the numbers are multiplied: a scalar, or one value for
+    /// each row. The result is `f32`. By default, numbers are not scaled. 4-bit encodings have
+    /// their own scales and reject this key.
     pub scale: Option<String>,
-    /// The element type of raw numbers.
+    /// The element type of raw numbers. Required for raw numbers only.
     pub dtype: Option<DType>,
-    /// The shape of raw numbers.
+    /// The shape of raw numbers. Required for raw numbers only.
     pub shape: Option<Vec<usize>>,
     /// The expected SHA-256 of the file, in hexadecimal digits.
     pub sha256: Option<String>,

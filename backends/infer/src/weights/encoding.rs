@@ -15,20 +15,21 @@ use serde::Deserialize;
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum Encoding {
-    /// 4-bit integers as GPTQ stores them, with zero points minus one: `qweight` `i32[k/8, n]`,
-    /// `qzeros` `i32[groups, n/8]`, `scales` `[groups, n]`, and `g_idx` `i32[k]`, the group of each
-    /// input. Without `g_idx`, a group is a run of inputs, and its size is a power of two, or there
-    /// is only one group. They become `f32[n, k]`.
+    /// 4-bit integers of GPTQ, with stored zero points reduced by one. The tensors are `qweight`
+    /// `i32[k/8, n]`, `qzeros` `i32[groups, n/8]`, `scales` `[groups, n]` and optionally `g_idx`
+    /// `i32[k]`. `g_idx` is the group of each input. Without `g_idx`, each group is a range of
+    /// consecutive inputs, whose length is a power of two. A single group may have any length. The
+    /// result is `f32[n, k]`.
     Gptq,
-    /// As `gptq`, with zero points as they are.
+    /// Like `gptq`, with stored zero points that are not reduced.
     GptqV2,
-    /// 4-bit integers as AWQ stores them: `qweight` `i32[k, n/8]`, `qzeros` `i32[groups, n/8]` and
-    /// `scales` `[groups, n]`. They become `f32[n, k]`.
+    /// 4-bit integers of AWQ. The tensors are `qweight` `i32[k, n/8]`, `qzeros` `i32[groups, n/8]`
+    /// and `scales` `[groups, n]`. The result is `f32[n, k]`.
     Awq,
-    /// FP8 with 4 bits of exponent and without infinities, in a tensor of `u8`.
+    /// FP8 with a 4-bit exponent and without infinities, in a `u8` tensor.
     #[strum(serialize = "f8_e4m3")]
     F8E4m3,
-    /// FP8 with 5 bits of exponent, in a tensor of `u8`.
+    /// FP8 with a 5-bit exponent, in a `u8` tensor.
     #[strum(serialize = "f8_e5m2")]
     F8E5m2,
 }

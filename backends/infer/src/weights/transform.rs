@@ -12,29 +12,29 @@ use serde::Deserialize;
 pub enum WeightTransform {
     /// Permutes the dims: `[1, 0]` transposes a matrix.
     Transpose(Vec<usize>),
-    /// The same numbers in another shape.
+    /// Changes the shape and keeps the order of the numbers.
     Reshape(Vec<usize>),
-    /// Converts the elements to another type. Integers are truncated towards zero; a value that
-    /// does not fit is an error.
+    /// Converts the elements to another type. Integers are truncated towards zero. A value outside
+    /// the range of the new type is an error.
     Cast(DType),
-    /// A range of one dim.
+    /// Selects a range of one dim.
     Slice(WeightSlice),
-    /// Multiplies every number by this; for floating-point types.
+    /// Multiplies every number by this factor. Only for floating-point types.
     Scale(f64),
-    /// Quantizes to 8-bit integers with a scale; for floating-point types.
+    /// Quantizes to 8-bit integers with a scale. Only for floating-point types.
     Quantize(Quantize),
 }
 
 /// A range of one dim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct WeightSlice {
-    /// The dim, from 0.
+    /// The dim, counted from 0. Default: 0.
     #[serde(default)]
     pub axis: usize,
-    /// The first index.
+    /// The first index. Default: 0.
     #[serde(default)]
     pub from: usize,
-    /// The index after the last.
+    /// The index after the last one.
     pub to: usize,
 }
 
@@ -42,9 +42,9 @@ pub struct WeightSlice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantize {
-    /// `i8` from -127 to 127 with zero point 0, and one scale for each index of the first dim.
+    /// `i8` from -127 to 127, with zero point 0. Each index of the first dim has its own scale.
     Symmetric,
-    /// `u8` from 0 to 255, with one scale and one zero point for each index of the first dim.
+    /// `u8` from 0 to 255. Each index of the first dim has its own scale and zero point.
     Asymmetric,
 }
 
