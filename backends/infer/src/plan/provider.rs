@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]
 pub enum OrtDevice {
-    /// The CPU.
+    /// ONNX Runtime on the CPU.
     #[default]
     Cpu,
     /// A GPU, through ONNX Runtime's WebGPU plugin. `--onnxruntime-plugin FILE` names the plugin's
