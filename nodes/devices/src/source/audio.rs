@@ -83,7 +83,7 @@ fn timeout() -> Span {
 pub enum AudioChannels {
     /// The number of channels.
     Number(usize),
-    /// A word.
+    /// `mono` or `all`.
     Word(ChannelsWord),
 }
 

@@ -50,7 +50,7 @@ fn two() -> u32 {
     2
 }
 
-/// Text size.
+/// How large labels are drawn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TextSize {
