@@ -128,7 +128,7 @@ fn ports(config: &KernelConfig, given: &Connected, errors: &mut PlanErrors) -> R
 /// Reports fields that are for another device.
 fn refuse_fields(of: &str, fields: &[(&str, bool)], errors: &mut PlanErrors) {
     for (field, _) in fields.iter().filter(|(_, is_given)| *is_given) {
-        errors.at(*field, format!("`{field}` is for kernels of {of} only")).help("leave it out");
+        errors.at(*field, format!("`{field}` is for kernels of {of} only")).help(format!("remove `{field}`"));
     }
 }
 
@@ -299,7 +299,7 @@ fn verify(
     match tried {
         Ok(tried) => Ok(format!("verified with {file}: {tried}")),
         Err(why) => {
-            errors.at("verify", why).help("record it again, or leave it out");
+            errors.at("verify", why).help("record it again, or remove `verify`");
             Err(errors)
         }
     }

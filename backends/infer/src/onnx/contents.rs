@@ -271,7 +271,7 @@ impl ContentsReader<'_> {
         }
         for output in &graph.outputs {
             if !seen.contains(&output.name) && !made.contains_key(output.name.as_str()) {
-                self.wrong.push(|| format!("the output `{}` is not in the model", brief(&output.name)));
+                self.wrong.push(|| format!("no node produces the output `{}`", brief(&output.name)));
             }
         }
         let order = order(graph).unwrap_or_else(|node| {

@@ -189,7 +189,9 @@ impl InferConfig {
             errors.at("shadow", "backend `mock` has no outputs worth comparing").help("leave `shadow:` out");
         }
         if self.verify.as_ref().is_some_and(|verify| verify.against.is_some()) {
-            errors.at("verify.against", "backend `mock` has no outputs worth comparing").help("leave it out");
+            errors
+                .at("verify.against", "backend `mock` has no outputs worth comparing")
+                .help("remove `verify.against`");
         }
         if self.sha256.is_some() {
             errors

@@ -164,7 +164,7 @@ impl Int4Layout {
     fn unlike(&self, name: &str, found: &Weights, takes: &str) -> String {
         let Weights { dtype, shape, .. } = found;
         let other = if self.holds_inputs { "awq" } else { "gptq" };
-        let help = format!("is it `encoding: {other}`? save layers of other than 4 bits as f16");
+        let help = format!("try `encoding: {other}`, or save layers of other than 4 bits as f16");
         format!("has `{name}` as {dtype}{shape:?}; `{}` expects {takes}; {help}", self.name)
     }
 }
@@ -353,7 +353,7 @@ mod tests {
             (
                 "gptq",
                 with(&gptq, "l.qzeros", i32, &[4, 4]),
-                "expects i32[4, 2]; is it `encoding: awq`? save layers of other than 4 bits",
+                "expects i32[4, 2]; try `encoding: awq`, or save layers of other than 4 bits",
             ),
             ("gptq", with(&gptq, "l.qzeros", Dtype::U8, &[4, 2]), "`l.qzeros` as u8[4, 2]"),
             ("gptq", with(&gptq, "l.g_idx", i32, &[31]), "`l.g_idx` as i32[31]; `gptq` expects i32[32]"),

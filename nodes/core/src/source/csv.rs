@@ -158,7 +158,7 @@ impl Node for CsvSource {
     fn metrics(&self, to: &mut Metrics) {
         if let Some(first) = self.missing.first() {
             let missing = self.missing.get();
-            to.note(format!("{missing} rows have missing values, which are NaN; the first: {first}"));
+            to.note(format!("rows with missing values, which are NaN: {missing}; the first: {first}"));
         }
     }
 }

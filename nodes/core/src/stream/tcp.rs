@@ -32,7 +32,7 @@ impl TcpConfig {
     /// are possible.
     pub fn check(self, errors: &mut PlanErrors) {
         if self.idle.is_some_and(|idle| idle.as_nanos() == 0) {
-            errors.at("idle", "`idle` must be above 0").help("write a time, such as `30s`, or leave it out");
+            errors.at("idle", "`idle` must be above 0").help("write a time, such as `30s`, or remove `idle`");
         }
         match (self.listen, self.connect) {
             (None, None) => {
@@ -47,7 +47,9 @@ impl TcpConfig {
         }
         match self.max_connections {
             Some(_) if self.listen.is_none() => {
-                errors.at("max_connections", "`max_connections` is only possible with `listen`").help("leave it out");
+                errors
+                    .at("max_connections", "`max_connections` is only possible with `listen`")
+                    .help("remove `max_connections`");
             }
             Some(n) if n == 0 || n > links::MAX_CONNECTIONS => {
                 let message = format!("`max_connections` must be 1 to {}, got {n}", links::MAX_CONNECTIONS);

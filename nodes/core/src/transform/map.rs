@@ -249,13 +249,13 @@ impl Node for Map {
         if formulas.len() == config.outputs.len() {
             let is_read = |at: usize| formulas.iter().any(|(_, _, formula)| formula.inputs().any(|input| input == at));
             for (_, name) in inputs.iter().enumerate().filter(|(at, _)| !is_read(*at)) {
-                errors.input(*name, format!("no formula reads `{name}`")).help("leave it out");
+                errors.input(*name, format!("no formula reads `{name}`")).help("remove the input");
             }
         }
         for name in config.constants.keys().filter(|name| inputs.contains(&name.as_str())) {
             errors
-                .at(format!("constants.{name}"), format!("`{name}` is both an input and an output"))
-                .help("give it another name");
+                .at(format!("constants.{name}"), format!("`{name}` is both an input and a constant"))
+                .help("rename the constant");
         }
         for (name, output) in &config.outputs {
             if let Err(why) = Label::new("", output.unit()) {

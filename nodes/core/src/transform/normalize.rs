@@ -105,7 +105,7 @@ impl Node for Normalize {
             && given != written
         {
             let message = format!("expected the layout {given:?} of the input, found {written:?}").to_lowercase();
-            errors.at("layout", message).help("leave it out");
+            errors.at("layout", message).help("remove `layout`");
         }
         if count > 1 {
             let field = if config.mean.len() > 1 { "mean" } else { "std" };

@@ -182,7 +182,7 @@ impl FoxgloveConfig {
             let bytes = self.inputs().largest(name, spec).saturating_add(BESIDES);
             match self.backlog {
                 _ if bytes > isize::MAX as usize => {
-                    let help = "make it smaller before this node, or leave it out";
+                    let help = "make the message smaller upstream, or remove the input";
                     errors.input(name, format!("the message of {spec} has no bound")).help(help);
                 }
                 Some(backlog) if bytes as u64 > backlog.0 => {
@@ -190,7 +190,7 @@ impl FoxgloveConfig {
                         "`backlog` must be at least {bytes} bytes, the largest message of `{name}`, got {}",
                         backlog.0
                     );
-                    errors.at("backlog", message).help("leave it out, or write a size that holds the message");
+                    errors.at("backlog", message).help("remove `backlog`, or write a size that holds the message");
                 }
                 _ => {}
             }

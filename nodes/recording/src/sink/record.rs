@@ -125,7 +125,7 @@ impl Node for RecordNode {
                 if bytes > MAX_MESSAGE {
                     let message =
                         format!("a recorded message must be at most {MAX_MESSAGE} bytes, got {bytes} for {spec}");
-                    errors.input(name, message).help("make it smaller before this node, or leave it out");
+                    errors.input(name, message).help("make the message smaller upstream, or remove the input");
                 }
                 largest = bytes.max(largest);
             }

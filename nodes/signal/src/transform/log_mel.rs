@@ -96,7 +96,7 @@ impl LogMelConfig {
         let (from, to) = (self.from.map_or(0.0, |from| from.0), self.to.map_or(half, |to| to.0));
         if to > half {
             let message = format!("`to` must be at most {half} Hz, half the sample rate, got {to} Hz");
-            errors.at("to", message).help("leave it out, or write the right `sample_rate`");
+            errors.at("to", message).help("remove `to`, or write the right `sample_rate`");
         }
         if from >= to {
             errors.at("from", format!("`from` must be below {to} Hz, got {from} Hz")).help("write a lower frequency");

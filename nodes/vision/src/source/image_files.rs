@@ -153,7 +153,7 @@ impl Node for ImageFiles {
         }
         if config.channels.is_some_and(|channels| Colour::of_file(channels).is_none()) {
             let message = format!("`channels` must be 1, 3 or 4, got {}", config.channels.unwrap_or(0));
-            errors.at("channels", message).help("write 1 for grey, 3 for RGB or 4 for RGBA, or leave it out");
+            errors.at("channels", message).help("write 1 for grey, 3 for RGB or 4 for RGBA, or remove `channels`");
         }
         let files = match find(&config.path, cx.folders) {
             Ok(files) => files,

@@ -128,14 +128,15 @@ impl Node for EncodeImage {
             errors.at("quality", format!("`quality` must be 1 to 100, got {quality}")).help("write 85");
         }
         if config.quality.is_some() && config.format == ImageFormat::Png {
-            errors.at("quality", "`quality` is not possible for PNG, which is lossless").help("leave it out");
+            errors.at("quality", "`quality` is not possible for PNG, which is lossless").help("remove `quality`");
         }
         let dims = shape::image_dims(given.single());
         let most = if config.format == ImageFormat::Jpeg { 3 } else { 4 };
         if let Some([.., Dim::Fixed(channels)]) = dims
             && (*channels > most || !matches!(channels, 1 | 3 | 4))
         {
-            let message = format!("expected 1 or 3 channels, found {channels}");
+            let expected = if most == 3 { "1 or 3" } else { "1, 3 or 4" };
+            let message = format!("expected {expected} channels, found {channels}");
             errors.input("in", message).help("convert it with `kind: colour`");
         }
         let size = dims.and_then(largest);

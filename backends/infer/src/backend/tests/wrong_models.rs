@@ -101,7 +101,7 @@ fn contradictory_models_are_refused<R: Runtime>() {
     }
     let error = prepare_bytes::<R>(model(&[x], &[("z", D::FLOAT, &["n"])], &[], &["y = Relu x"]), &[]);
     let error = error.unwrap_err().to_string();
-    assert!(error.contains("the output `z` is not in the model"), "{error}");
+    assert!(error.contains("no node produces the output `z`"), "{error}");
 }
 
 fn operators_that_do_not_exist_are_named<R: Runtime>() {

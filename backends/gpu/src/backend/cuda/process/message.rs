@@ -201,7 +201,10 @@ pub(super) fn lengths(head: &[u8; HEAD]) -> Result<(usize, usize)> {
     let number = |at: usize| head[at..][..8].try_into().map(u64::from_le_bytes).unwrap_or(u64::MAX);
     let (text, bytes) = (number(0), number(8));
     if text > MAX_TEXT || bytes > MAX_BYTES {
-        return Err(Error::new(ErrorKind::InvalidData, format!("a message of {text} and {bytes} bytes")));
+        return Err(Error::new(
+            ErrorKind::InvalidData,
+            format!("a message must have at most {MAX_TEXT} and {MAX_BYTES} bytes, got {text} and {bytes}"),
+        ));
     }
     Ok((text as usize, bytes as usize))
 }
