@@ -158,11 +158,11 @@ mod tests {
             ("https://collector:4318", Err("TLS is not supported")),
             ("http://collector:4318?token=x", Err("expected a URL without a query")),
             ("http://me:secret@collector:4318", Err("expected a URL without a query or a user")),
-            ("collector:4318", Err("not ")),
-            ("4318", Err("not ")),
+            ("collector:4318", Err("expected ")),
+            ("4318", Err("expected ")),
             ("ftp://collector", Err("expected the URL of a collector")),
-            ("http://", Err("not ")),
-            ("", Err("not ")),
+            ("http://", Err("expected ")),
+            ("", Err("expected ")),
         ] {
             match (whole_url(url), expected) {
                 (Ok(whole), Ok(expected)) => assert_eq!(whole, expected, "{url}"),

@@ -128,7 +128,7 @@ fn a_fallback() {
     assert!((20.0..=28.0).contains(&calls), "{calls}");
     for (config, expected) in [
         ("backend: rten, fallback: tract", "is for the backends `wgpu` and `cuda`"),
-        ("backend: wgpu, fallback: mock", "write `rten`, `tract` or `ort`"),
+        ("backend: wgpu, fallback: mock", "write `fallback: rten`"),
     ] {
         let node = format!("  c: {{ kind: infer, config: {{ model: double.onnx, {config} }}, from: a }}\n");
         let problems = plan(folder.path(), &node, false).unwrap_err().to_string();
