@@ -190,7 +190,7 @@ mod tests {
             ),
             (
                 "EP_FAIL : /source.cc:136 Initialize() Failed to get a WebGPU adapter: No supported adapters.\n",
-                &["driver (of Mesa", "`provider: cpu` (Failed to get a WebGPU adapter: No supported adapters.)"],
+                &["driver (Mesa", "`provider: cpu` (Failed to get a WebGPU adapter: No supported adapters.)"],
             ),
             ("something else", &["something else"]),
         ] {
