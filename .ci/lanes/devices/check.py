@@ -48,7 +48,7 @@ def check_cameras():
     assert metrics("dropped")["cam.dropped"] >= 10
     clock("webcam", "cam")
     notes = json.loads((out / "resized.json").read_text())["notes"]
-    assert any("could not be opened again: it delivers 640 " in str(note) for note in notes), notes
+    assert any("could not be opened again: the camera now delivers 640 " in str(note) for note in notes), notes
     # Frames that the emulated machine had no time for are missing, so the steps are whole periods.
     steps = np.diff(stamps("origins")) * 30
     off = np.abs(steps - np.round(steps))
