@@ -132,14 +132,6 @@ pub enum Reset {
     Gap,
 }
 
-mod engine_only {
-    /// An argument of the methods that only the engine's handles implement: no other crate can name
-    /// its type.
-    #[derive(Clone, Copy, Debug)]
-    pub struct EngineOnly;
-}
-pub(crate) use engine_only::EngineOnly;
-
 /// A node that creates messages.
 ///
 /// A complete source, in a graph from text:
@@ -267,20 +259,6 @@ pub trait Source: Node {
     fn next_burst(&mut self, room: &mut Room<'_, Self::Out>) -> Result<Next, NodeError> {
         room.each(|out| self.next(out))
     }
-
-    /// Whether a stop has to wait for messages already promised.
-    #[doc(hidden)]
-    fn owes(&self, _: EngineOnly) -> bool {
-        false
-    }
-
-    /// Called after a turn, when its output has been published.
-    #[doc(hidden)]
-    fn turned(&mut self, _: EngineOnly) {}
-
-    /// Called after the last call.
-    #[doc(hidden)]
-    fn ended(&mut self, _: EngineOnly) {}
 }
 
 /// Whether a sink that waits for descriptors can take messages.
@@ -574,18 +552,4 @@ pub trait Sink: Node {
     fn progress(&mut self) -> Result<Progress, NodeError> {
         Ok(Progress::Takes(Time::NEVER))
     }
-
-    /// Returns how many of `calls` calls there is room for downstream.
-    #[doc(hidden)]
-    fn room(&self, calls: usize, _: EngineOnly) -> usize {
-        calls
-    }
-
-    /// Called after a turn.
-    #[doc(hidden)]
-    fn turned(&mut self, _: EngineOnly) {}
-
-    /// Called before [`Sink::finish`] if the upstream node has failed.
-    #[doc(hidden)]
-    fn feeder_failed(&mut self, _: EngineOnly) {}
 }

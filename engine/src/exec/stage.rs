@@ -45,8 +45,8 @@ use fault::InjectedFaults;
 pub(crate) use liveness::Liveness;
 use restart::Rebuild;
 pub(crate) use restart::{Blueprint, build_node};
-pub(crate) use sink::SinkStage;
-pub(crate) use source::SourceStage;
+pub(crate) use sink::{SinkHooks, SinkStage};
+pub(crate) use source::{SourceHooks, SourceStage};
 pub(crate) use transform::TransformStage;
 
 use crate::exec::shared::Change;
@@ -57,6 +57,7 @@ use crate::port::error::NodeError;
 use crate::port::intake::{Intake, Left, skew_of};
 use crate::port::output::PortSet;
 use std::any::Any;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 /// Target duration of a turn, ns.
@@ -223,17 +224,21 @@ pub(crate) fn note_skew<I: Intake>(skew: Option<Hist>, taken: &I::Taken, weight:
 }
 
 /// A stage's node and what is needed to rebuild it.
-struct StageSlot<N> {
+struct StageSlot<N, H = NoHooks> {
     /// `None` after a failure.
     node: Option<N>,
     again: Option<Rebuild<N>>,
+    hooks: PhantomData<fn() -> H>,
 }
 
-impl<N: Node> StageSlot<N> {
+impl<N: Node, H> StageSlot<N, H> {
     fn new(node: N, blueprint: Option<Blueprint>) -> Self {
-        StageSlot { node: Some(node), again: blueprint.map(Blueprint::again) }
+        StageSlot { node: Some(node), again: blueprint.map(Blueprint::again), hooks: PhantomData }
     }
 }
+
+/// The hooks of every node but the engine's handles: none.
+pub(crate) struct NoHooks;
 
 /// A [`StageSlot`], erased over its node's type, for what is done rarely: compiled once, not for
 /// every node.
@@ -248,7 +253,7 @@ trait NodeSlot {
     fn rebuild(&mut self) -> Result<(), NodeError>;
 }
 
-impl<N: Node> NodeSlot for StageSlot<N> {
+impl<N: Node, H> NodeSlot for StageSlot<N, H> {
     fn reset(&mut self, why: crate::node::Reset) {
         if let Some(node) = &mut self.node {
             node.reset(why);

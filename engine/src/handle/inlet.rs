@@ -16,7 +16,7 @@ use crate::exec::endpoint::HandleKind;
 use crate::exec::endpoint::NewHandle;
 use crate::exec::planned::{PlannedNode, StageParts};
 use crate::exec::shared::lock;
-use crate::exec::stage::{SourceStage, Stage};
+use crate::exec::stage::{SourceHooks, SourceStage, Stage};
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
 use crate::host::sync::{Arc, DynArc};
@@ -27,7 +27,7 @@ use crate::message::port_spec::{Content, Layout, PortSpec};
 use crate::message::tensor::{Tensor, TensorError, TensorMut};
 use crate::node::planning::{Building, Connected, Planning};
 use crate::node::ports::Ports;
-use crate::node::{EngineOnly, Next, Node, PortType, Source};
+use crate::node::{Next, Node, PortType, Source};
 use crate::port::emit::Emit;
 use crate::port::error::NodeError;
 use crate::port::output::SealedOutputs;
@@ -184,7 +184,7 @@ impl<T: Payload> PlannedNode for InletPlan<T> {
         let graph_end = self.graph_end.ok_or_else(|| NodeError::other("an inlet is wired before it is built"))?;
         // The program's end of the edge exists once: the node cannot be rebuilt.
         let parts = StageParts { blueprint: None, ..parts };
-        Ok(Box::new(SourceStage::new(InletNode { graph_end }, parts, building.descriptors(), cx)))
+        Ok(Box::new(<SourceStage<_, InletHooks>>::new(InletNode { graph_end }, parts, building.descriptors(), cx)))
     }
 }
 
@@ -231,19 +231,21 @@ impl<T: Payload> Source for InletNode<T> {
         out.send(T::with_header(message, &header));
         Ok(Next::More)
     }
+}
 
-    fn owes(&self, _: EngineOnly) -> bool {
-        self.graph_end.rx.as_ref().is_some_and(|rx| rx.len() > 0)
+struct InletHooks;
+
+impl<T: Payload> SourceHooks<InletNode<T>> for InletHooks {
+    fn owes(node: &InletNode<T>) -> bool {
+        node.graph_end.rx.as_ref().is_some_and(|rx| rx.len() > 0)
     }
-
-    fn turned(&mut self, _: EngineOnly) {
-        if let Some(rx) = &mut self.graph_end.rx {
+    fn turned(node: &mut InletNode<T>) {
+        if let Some(rx) = &mut node.graph_end.rx {
             rx.ring();
         }
     }
-
-    fn ended(&mut self, _: EngineOnly) {
-        if let Some(rx) = &self.graph_end.rx {
+    fn ended(node: &mut InletNode<T>) {
+        if let Some(rx) = &node.graph_end.rx {
             rx.leave();
         }
     }

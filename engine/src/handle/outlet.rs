@@ -14,7 +14,7 @@ use crate::exec::endpoint::EndpointParts;
 use crate::exec::endpoint::HandleKind;
 use crate::exec::endpoint::NewHandle;
 use crate::exec::planned::{PlannedNode, StageParts};
-use crate::exec::stage::{SinkStage, Stage};
+use crate::exec::stage::{SinkHooks, SinkStage, Stage};
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
 use crate::host::sync::{Arc, DynArc};
@@ -23,7 +23,7 @@ use crate::message::payload::{Message, Payload};
 use crate::message::port_spec::Layout;
 use crate::node::planning::{Building, Connected, Planning};
 use crate::node::ports::{InPort, Ports};
-use crate::node::{EngineOnly, Node, PortType, Sink};
+use crate::node::{Node, PortType, Sink};
 use crate::port::error::{NodeError, NodeErrorKind};
 use crate::port::intake::SealedInputs;
 use schemars::JsonSchema;
@@ -120,7 +120,7 @@ impl<T: Payload> PlannedNode for OutletPlan<T> {
         let node = OutletNode { tx };
         // The program's end of the edge exists once: the node cannot be rebuilt.
         let parts = StageParts { blueprint: None, ..parts };
-        Ok(Box::new(SinkStage::new(node, parts, building.descriptors(), cx)))
+        Ok(Box::new(<SinkStage<_, OutletHooks>>::new(node, parts, building.descriptors(), cx)))
     }
 }
 
@@ -155,17 +155,19 @@ impl<T: Payload> Sink for OutletNode<T> {
         self.tx.close(false);
         Ok(())
     }
+}
 
-    fn room(&self, calls: usize, _: EngineOnly) -> usize {
-        if self.tx.is_gone() { calls } else { self.tx.room().min(calls) }
+struct OutletHooks;
+
+impl<T: Payload> SinkHooks<OutletNode<T>> for OutletHooks {
+    fn room(node: &OutletNode<T>, calls: usize) -> usize {
+        if node.tx.is_gone() { calls } else { node.tx.room().min(calls) }
     }
-
-    fn turned(&mut self, _: EngineOnly) {
-        self.tx.ring();
+    fn turned(node: &mut OutletNode<T>) {
+        node.tx.ring();
     }
-
-    fn feeder_failed(&mut self, _: EngineOnly) {
-        self.tx.close(true);
+    fn feeder_failed(node: &mut OutletNode<T>) {
+        node.tx.close(true);
     }
 }
 

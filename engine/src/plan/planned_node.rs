@@ -56,7 +56,7 @@ impl<N: Source> PlannedNode for SourceNode<N> {
         cx: &mut Cx,
     ) -> Result<Box<dyn Stage>, NodeError> {
         let node: N = build_node(self.0.config, building)?;
-        Ok(Box::new(SourceStage::new(node, parts, building.descriptors(), cx)))
+        Ok(Box::new(<SourceStage<N>>::new(node, parts, building.descriptors(), cx)))
     }
 }
 
@@ -113,7 +113,7 @@ impl<N: Sink> PlannedNode for SinkNode<N> {
         cx: &mut Cx,
     ) -> Result<Box<dyn Stage>, NodeError> {
         let node: N = build_node(self.0.config, building)?;
-        Ok(Box::new(SinkStage::new(node, parts, building.descriptors(), cx)))
+        Ok(Box::new(<SinkStage<N>>::new(node, parts, building.descriptors(), cx)))
     }
 }
 

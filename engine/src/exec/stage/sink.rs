@@ -3,8 +3,8 @@
 use super::feed::{Feed, NodeCalls, drop_item};
 use super::path_ends::PathEnds;
 use super::{
-    CallFailure, Common, Ended, Life, NodeSlot, Readiness, Stage, StageSlot, Turn, build_again, drop_node, end_node,
-    guarded, reset_node, set_node,
+    CallFailure, Common, Ended, Life, NoHooks, NodeSlot, Readiness, Stage, StageSlot, Turn, build_again, drop_node,
+    end_node, guarded, reset_node, set_node,
 };
 use crate::edge::EdgeState;
 use crate::exec::planned::StageParts;
@@ -12,7 +12,7 @@ use crate::exec::worker::Cx;
 use crate::host::clock::Time;
 use crate::host::descriptors::Descriptors;
 use crate::ledger::Term;
-use crate::node::{EngineOnly, Progress, Reset, Sink};
+use crate::node::{Progress, Reset, Sink};
 use crate::port::burst::Burst;
 use crate::port::error::NodeError;
 use crate::port::intake::Intake;
@@ -23,10 +23,24 @@ use std::any::Any;
 const FLUSH_NS: u64 = 500_000_000;
 
 /// A node without outputs.
-pub(crate) struct SinkStage<N: Sink> {
-    slot: StageSlot<N>,
+pub(crate) struct SinkStage<N: Sink, H = NoHooks> {
+    slot: StageSlot<N, H>,
     rest: SinkParts<<N::In as SealedInputs>::Intake>,
 }
+
+/// What only a sink of the engine's own does: an outlet.
+pub(crate) trait SinkHooks<N> {
+    /// Returns how many of `calls` calls there is room for downstream.
+    fn room(_: &N, calls: usize) -> usize {
+        calls
+    }
+    /// Called after a turn.
+    fn turned(_: &mut N) {}
+    /// Called before [`Sink::finish`] if the upstream node has failed.
+    fn feeder_failed(_: &mut N) {}
+}
+
+impl<N> SinkHooks<N> for NoHooks {}
 
 /// All of a sink's stage but its node. Turns in the general case are made here, compiled once for
 /// each type of inputs.
@@ -77,7 +91,7 @@ impl ExtraCall {
     }
 }
 
-impl<N: Sink> NodeCalls<<N::In as SealedInputs>::Taken, PathEnds> for StageSlot<N> {
+impl<N: Sink, H> NodeCalls<<N::In as SealedInputs>::Taken, PathEnds> for StageSlot<N, H> {
     fn give(
         &mut self,
         burst: &mut Burst<'_, <N::In as SealedInputs>::Taken>,
@@ -96,7 +110,7 @@ impl<N: Sink> NodeCalls<<N::In as SealedInputs>::Taken, PathEnds> for StageSlot<
     }
 }
 
-impl<N: Sink> SinkCalls<<N::In as SealedInputs>::Taken> for StageSlot<N> {
+impl<N: Sink, H: SinkHooks<N>> SinkCalls<<N::In as SealedInputs>::Taken> for StageSlot<N, H> {
     fn extra(&mut self, call: ExtraCall) -> Result<(), NodeError> {
         match (&mut self.node, call) {
             (None, _) => Ok(()),
@@ -108,17 +122,17 @@ impl<N: Sink> SinkCalls<<N::In as SealedInputs>::Taken> for StageSlot<N> {
         self.node.as_mut().map_or(Ok(Progress::Takes(Time::NEVER)), N::progress)
     }
     fn room(&self, calls: usize) -> usize {
-        self.node.as_ref().map_or(calls, |node| node.room(calls, EngineOnly))
+        self.node.as_ref().map_or(calls, |node| H::room(node, calls))
     }
     #[inline]
     fn turned(&mut self) {
         if let Some(node) = &mut self.node {
-            node.turned(EngineOnly);
+            H::turned(node);
         }
     }
     fn feeder_failed(&mut self) {
         if let Some(node) = &mut self.node {
-            node.feeder_failed(EngineOnly);
+            H::feeder_failed(node);
         }
     }
 }
@@ -364,7 +378,7 @@ impl<I: Intake> SinkParts<I> {
     }
 }
 
-impl<N: Sink> SinkStage<N> {
+impl<N: Sink, H: SinkHooks<N>> SinkStage<N, H> {
     pub(crate) fn new(node: N, mut parts: StageParts, descriptors: Descriptors, cx: &mut Cx) -> Self {
         let slot = StageSlot::new(node, parts.blueprint.take());
         let descriptors = N::WAITS.then_some(descriptors);
@@ -378,7 +392,7 @@ impl<N: Sink> SinkStage<N> {
     }
 }
 
-impl<N: Sink> Stage for SinkStage<N> {
+impl<N: Sink, H: SinkHooks<N>> Stage for SinkStage<N, H> {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
         let SinkStage { slot, rest } = self;
         if rest.has_only::<N>() && slot.room(1) > 0 {

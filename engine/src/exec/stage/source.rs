@@ -1,7 +1,7 @@
 //! The stage of a source, where messages and their ledgers begin.
 
 use super::{
-    CallFailure, Common, Ended, Life, NodeSlot, PROBE, Readiness, SLOW_NS, Stage, StageSlot, Turn, blocked,
+    CallFailure, Common, Ended, Life, NoHooks, NodeSlot, PROBE, Readiness, SLOW_NS, Stage, StageSlot, Turn, blocked,
     build_again, drop_node, end_node, guarded, is_pressed, set_node,
 };
 use crate::base::policy::OnError;
@@ -11,7 +11,7 @@ use crate::exec::worker::Cx;
 use crate::host::clock::Time;
 use crate::host::descriptors::Descriptors;
 use crate::ledger::{Hist, Sampler, Term};
-use crate::node::{EngineOnly, Next, Source};
+use crate::node::{Next, Source};
 use crate::port::emit::Emit;
 use crate::port::error::NodeError;
 use crate::port::output::{Outputs, PortSet};
@@ -20,10 +20,24 @@ use std::any::Any;
 use std::hint::cold_path;
 
 /// A node without inputs.
-pub(crate) struct SourceStage<N: Source> {
-    slot: StageSlot<N>,
+pub(crate) struct SourceStage<N: Source, H = NoHooks> {
+    slot: StageSlot<N, H>,
     rest: SourceParts<N::Out>,
 }
+
+/// What only a source of the engine's own does: an inlet.
+pub(crate) trait SourceHooks<N> {
+    /// Whether a stop has to wait for messages already promised.
+    fn owes(_: &N) -> bool {
+        false
+    }
+    /// Called after a turn, when its output has been published.
+    fn turned(_: &mut N) {}
+    /// Called after the last call.
+    fn ended(_: &mut N) {}
+}
+
+impl<N> SourceHooks<N> for NoHooks {}
 
 /// The calls of a source.
 trait SourceCalls<O: Outputs>: NodeSlot {
@@ -37,7 +51,7 @@ trait SourceCalls<O: Outputs>: NodeSlot {
     fn ended(&mut self);
 }
 
-impl<N: Source> SourceCalls<N::Out> for StageSlot<N> {
+impl<N: Source, H: SourceHooks<N>> SourceCalls<N::Out> for StageSlot<N, H> {
     fn give(&mut self, emit: &mut Emit<N::Out>, until: u64) -> Result<Next, NodeError> {
         let Some(node) = &mut self.node else {
             cold_path();
@@ -60,16 +74,16 @@ impl<N: Source> SourceCalls<N::Out> for StageSlot<N> {
         Ok(next)
     }
     fn owes(&self) -> bool {
-        self.node.as_ref().is_some_and(|node| node.owes(EngineOnly))
+        self.node.as_ref().is_some_and(H::owes)
     }
     fn turned(&mut self) {
         if let Some(node) = &mut self.node {
-            node.turned(EngineOnly);
+            H::turned(node);
         }
     }
     fn ended(&mut self) {
         if let Some(node) = &mut self.node {
-            node.ended(EngineOnly);
+            H::ended(node);
         }
     }
 }
@@ -226,7 +240,7 @@ impl<O: Outputs> SourceParts<O> {
     /// As [`SourceParts::turn`], for one call of a source that [`SourceParts::sends_single`]: the
     /// usual case at low rates.
     #[inline(never)]
-    fn turn_single<N: Source<Out = O>>(&mut self, node: &mut StageSlot<N>, cx: &mut Cx) -> Turn {
+    fn turn_single<N: Source<Out = O>, H: SourceHooks<N>>(&mut self, node: &mut StageSlot<N, H>, cx: &mut Cx) -> Turn {
         self.common.counts.turns.add(1);
         cx.enter(self.common.node);
         let started = cx.read();
@@ -415,14 +429,14 @@ impl<O: Outputs> SourceParts<O> {
     }
 }
 
-impl<N: Source> SourceStage<N> {
+impl<N: Source, H: SourceHooks<N>> SourceStage<N, H> {
     pub(crate) fn new(node: N, mut parts: StageParts, descriptors: Descriptors, cx: &mut Cx) -> Self {
         let slot = StageSlot::new(node, parts.blueprint.take());
         SourceStage { slot, rest: SourceParts::new(parts, descriptors, cx) }
     }
 }
 
-impl<N: Source> Stage for SourceStage<N> {
+impl<N: Source, H: SourceHooks<N>> Stage for SourceStage<N, H> {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
         let SourceStage { slot, rest } = self;
         if rest.sends_single(cx) { rest.turn_single(slot, cx) } else { rest.turn(slot, cx) }
