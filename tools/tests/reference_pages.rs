@@ -13,7 +13,7 @@ fn check(page: &str, text: &str) {
 /// The page is the program's own table: it is read to the last word.
 #[test]
 fn codes() {
-    let mut text = String::from("# Problems by their codes\n\nThe output of `limen-run explain CODE`.\n");
+    let mut text = String::from("# Error codes\n\n`limen-run explain CODE` prints a section of this page.\n");
     for code in limen_run::codes() {
         let _ = write!(text, "\n## {}: {}\n\n{}\n\n*What to do:* {}\n", code.code, code.title, code.cause, code.remedy);
         if let Some(example) = code.example {
