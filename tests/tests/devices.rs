@@ -220,7 +220,7 @@ fn what_a_device_cannot_do_is_refused() {
         (
             "  a: { kind: numbers }\n  t: { kind: to_device, config: { device: gpu }, from: a }\n  c: { kind: 'null', from: t }\n",
             "E0130",
-            "this program has no device `gpu`: it has `mock`",
+            "`device` must be `mock`",
         ),
         (
             "  a: { kind: synthetic, config: { pattern: noise, shape: [8, 6], dtype: f32, count: 1 } }\n  n: { kind: nms, config: { iou: 0.5 }, from: a }\n  \

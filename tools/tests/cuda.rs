@@ -77,7 +77,7 @@ fn what_is_missing_is_named_and_where_it_comes_from() {
         "no-convolution",
         &[("", driver), ("", nvrtc), ("", "libcublasLt.so.12"), ("without", "libcudnn.so.9")],
     );
-    let parts = ["cuDNN (`libcudnn.so`) has no function `cudnnConvolutionForward`", "limen's own"];
+    let parts = ["cuDNN (`libcudnn.so`) is too old", "`cudnnConvolutionForward`", "limen's own"];
     says(&run(&folder, "doctor", &no_convolution, &[]), 0, &parts);
     let not_a_library = libraries("not-a-library", &[]);
     fs::write(not_a_library.join(driver), "text").unwrap();
@@ -86,10 +86,10 @@ fn what_is_missing_is_named_and_where_it_comes_from() {
         (&none, &[][..], &driver_missing[..]),
         (&not_a_library, &[], &driver_missing),
         (&no_compiler, &[], &["NVRTC (`libnvrtc.so`) is not found", "pip install nvidia-cuda-nvrtc"]),
-        (&no_launch, &[], &["has no function `cuLaunchKernel`", "too old"]),
-        (&no_cubin, &[], &["has no function `nvrtcGetCUBIN`", "too old"]),
+        (&no_launch, &[], &["is too old: install a version with the function `cuLaunchKernel`"]),
+        (&no_cubin, &[], &["is too old: install a version with the function `nvrtcGetCUBIN`"]),
         (&stub, &[("DEVICES", "0")], &["NVIDIA's driver finds no GPU"]),
-        (&stub, &[("ARCH", "30")], &["makes no code for this GPU (sm_30)", "an older GPU needs an earlier version"]),
+        (&stub, &[("ARCH", "30")], &["does not support this GPU (sm_30)", "an earlier NVRTC for an older GPU"]),
     ] {
         let doctor = run(&folder, "doctor", libraries, switches);
         assert_eq!(doctor.code, Some(0), "{}", doctor.err);
@@ -113,8 +113,8 @@ fn products_in_tf32_need_a_gpu_and_a_library_that_have_them() {
     let set = "--set nodes.digit.config.backend=cuda --set nodes.digit.config.precision=tf32";
     for (libraries, arch, code, parts) in [
         (&stub, "90", 0, &[][..]),
-        (&stub, "75", 2, &["has no TF32, which begins with sm_80"]),
-        (&plain, "90", 2, &["has no products in TF32", "libcublasLt.so", "is not found"]),
+        (&stub, "75", 2, &["the GPU must be sm_80 or later, got sm_75"]),
+        (&plain, "90", 2, &["`precision: tf32`", "libcublasLt.so", "is not found"]),
     ] {
         let switches = [("ARCH", arch), ("CHECK", "0")];
         says(&run(&folder, &format!("check {graph} {set}"), libraries, &switches), code, parts);
@@ -262,7 +262,7 @@ fn a_process_that_is_killed_is_started_again() {
         let arrived = arrived(&ran);
         assert!((80..=100).contains(&arrived), "{}", ran.out);
         // Between two calls, nothing is lost.
-        let how = format!("its process was ended by signal {}", signal as i32);
+        let how = format!("the device process was ended by signal {}", signal as i32);
         assert!(arrived == 100 || ran.out.replace("\n        ", " ").contains(&how), "{}", ran.out);
     }
 }
@@ -283,7 +283,7 @@ fn a_process_with_an_endless_kernel_is_ended() {
     // The stub would give it up by itself.
     let patient = [("CHECK", "0"), ("SECONDS", "100"), ("STEPS", "1000000000000")];
     let ran = run(&folder, words, &stub, &patient);
-    says(&ran, 0, &["c: messages 40", "its process did not end a call in 100ms", "accounting: balanced"]);
+    says(&ran, 0, &["c: messages 40", "the device process did not finish a call within 100ms", "accounting: balanced"]);
     assert!((30..40).contains(&arrived(&ran)), "{}", ran.out);
 }
 

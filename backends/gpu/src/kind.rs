@@ -16,12 +16,12 @@ const DEVICES: [(&str, bool, &str); 2] = [
     (
         "wgpu",
         cfg!(feature = "wgpu"),
-        "build limen-run with `--features wgpu` (in a program of your own, that feature of limen-gpu)",
+        "build limen-run with `--features wgpu`, or your own program with the feature `wgpu` of limen-gpu",
     ),
     (
         "cuda",
         cfg!(feature = "cuda"),
-        "build limen-run with `--features cuda12` or `--features cuda13` (in a program of your own, that feature of limen-gpu)",
+        "build limen-run with `--features cuda12` or `cuda13`, or your own program with this feature of limen-gpu",
     ),
 ];
 

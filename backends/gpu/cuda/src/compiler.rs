@@ -26,8 +26,8 @@ impl Image {
     pub fn cubin(bytes: Vec<u8>) -> Result<Image, Error> {
         match elf_end(&bytes) {
             Some(end) if end <= bytes.len() => Ok(Image(bytes)),
-            Some(end) => Err(Error::Refused(format!("it ends at {} of its {end} bytes", bytes.len()))),
-            None => Err(Error::Refused("it is not a cubin: a file of ELF, with 64 bits, for CUDA".into())),
+            Some(end) => Err(Error::Refused(format!("expected {end} bytes, found {}", bytes.len()))),
+            None => Err(Error::Refused("not a cubin: expected a 64-bit ELF file for CUDA".into())),
         }
     }
 
@@ -89,7 +89,8 @@ pub fn version() -> Result<(i32, i32), Error> {
 /// What the compiler says of it, or that it is missing.
 pub fn compile(name: &str, source: &str, arch: u32, options: &[&str]) -> Result<Image, Error> {
     Library::Nvrtc.load()?;
-    let text = |text: &str| CString::new(text).map_err(|_| Error::Refused(format!("`{name}` has a zero in it")));
+    let text =
+        |text: &str| CString::new(text).map_err(|_| Error::Refused(format!("`{name}` must not contain a zero byte")));
     let (source, called) = (text(source)?, text(name)?);
     let program =
         result::create_program(&source, Some(&called)).map_err(|error| failed("nvrtcCreateProgram", error))?;
@@ -110,8 +111,8 @@ pub fn compile(name: &str, source: &str, arch: u32, options: &[&str]) -> Result<
                 log if log.contains("--gpu-architecture") => {
                     let version =
                         version().map_or_else(|_| String::new(), |(major, minor)| format!(" {major}.{minor}"));
-                    let newer = "an older GPU needs an earlier version of it, a newer GPU a later one";
-                    Error::Compile(format!("NVRTC{version} makes no code for this GPU (sm_{arch}); {newer} ({log})"))
+                    let help = "install an earlier NVRTC for an older GPU, or a later NVRTC for a newer GPU";
+                    Error::Compile(format!("NVRTC{version} does not support this GPU (sm_{arch}); {help} ({log})"))
                 }
                 log => Error::Compile(log.into()),
             })
@@ -168,10 +169,10 @@ mod tests {
             assert!(Image::cubin(whole[..cut].to_vec()).is_err(), "{cut}");
         }
         for (bytes, why) in [
-            (b"text".to_vec(), "it is not a cubin"),
-            (elf(u64::MAX), "it is not a cubin"),
-            (elf(u64::MAX / 4), "it ends at 128 of its"),
-            ([elf(10), vec![0; 9]].concat(), "it ends at 137 of its 138 bytes"),
+            (b"text".to_vec(), "not a cubin"),
+            (elf(u64::MAX), "not a cubin"),
+            (elf(u64::MAX / 4), "found 128"),
+            ([elf(10), vec![0; 9]].concat(), "expected 138 bytes, found 137"),
         ] {
             let error = Image::cubin(bytes).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

@@ -61,7 +61,8 @@ fn info(index: usize) -> Result<Info, Error> {
 }
 
 fn device(index: usize) -> Result<sys::CUdevice, Error> {
-    let ordinal = i32::try_from(index).map_err(|_| Error::Refused(format!("there is no device {index}")))?;
+    let ordinal = i32::try_from(index)
+        .map_err(|_| Error::Refused(format!("the number of a device must be at most {}, got {index}", i32::MAX)))?;
     result::device::get(ordinal).named("cuDeviceGet")
 }
 
@@ -103,8 +104,10 @@ impl Context {
         let known = devices()?;
         let count = known.len();
         let Some(info) = known.into_iter().nth(index) else {
-            let have = if count == 0 { "the driver finds none".into() } else { format!("there are {count}, from 0") };
-            return Err(Error::Refused(format!("there is no device {index}: {have}")));
+            return Err(Error::Refused(match count {
+                0 => "the driver finds no GPU".into(),
+                _ => format!("the number of a device must be below {count}, got {index}"),
+            }));
         };
         let device = device(index)?;
         // SAFETY: the device was given by the driver. Released when this is dropped.

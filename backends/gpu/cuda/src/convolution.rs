@@ -103,7 +103,7 @@ impl DnnHandle {
         Library::Cudnn.load()?;
         let version = result::get_version();
         if version < OLDEST {
-            return Err(Error::Refused(format!("cuDNN is too old: version {version}, and {OLDEST} is the first")));
+            return Err(Error::Refused(format!("cuDNN must be version {OLDEST} or later, got {version}")));
         }
         result::create_handle().map(DnnHandle).named("cudnnCreate")
     }
@@ -174,7 +174,9 @@ impl Images {
 }
 
 fn numbers(of: &[usize]) -> Result<Vec<c_int>, Error> {
-    let number = |of: &usize| c_int::try_from(*of).map_err(|_| Error::Refused(format!("a length or distance of {of}")));
+    let number = |of: &usize| {
+        c_int::try_from(*of).map_err(|_| Error::Refused(format!("a length or stride must fit 32 bits, got {of}")))
+    };
     of.iter().map(number).collect()
 }
 
@@ -212,7 +214,7 @@ impl Convolution {
     /// # Errors
     /// If cuDNN is missing, or has no algorithm for it.
     pub fn new(context: &Arc<Context>, of: &ConvolutionSpec) -> Result<Convolution, Error> {
-        let too_large = || Error::Refused("an array is too large".into());
+        let too_large = || Error::Refused("the length of an array must fit 64 bits".into());
         let weights = of.w.iter().try_fold(1usize, |product, length| product.checked_mul(*length));
         let w = Images { offset: of.w_offset, lengths: [1, 1, 1, 1, weights.ok_or_else(too_large)?], strides: [1; 5] };
         let mut ranges = [(0, 0); 3];
@@ -220,7 +222,7 @@ impl Convolution {
             *range = images.range(of.element).ok_or_else(too_large)?;
             // Kernels that use tensor cores read vectors of 16 bytes.
             if !range.0.is_multiple_of(16) {
-                return Err(Error::Refused("an array is not aligned".into()));
+                return Err(Error::Refused("an array must be aligned to 16 bytes".into()));
             }
         }
         let handle = context.cudnn()?.lock().unwrap_or_else(PoisonError::into_inner);
@@ -322,7 +324,7 @@ impl Convolution {
                 return Ok(());
             }
         }
-        Err(Error::Refused(format!("{call}: no algorithm")))
+        Err(Error::Refused(format!("{call}: cuDNN has no algorithm for this convolution")))
     }
 
     fn forward_algorithms(&self, handle: &DnnHandle) -> Result<Vec<Algorithm>, CudnnError> {

@@ -63,7 +63,7 @@ impl Graph {
     /// If the device fails.
     pub fn run(&self, stream: &mut Stream) -> Result<(), Error> {
         if !Arc::ptr_eq(stream.context(), &self.0.context) {
-            return Err(Error::Refused("a graph of another device".into()));
+            return Err(Error::Refused("a graph must run on the device that captured it".into()));
         }
         stream.run(&self.0)
     }

@@ -194,8 +194,8 @@ impl Library {
         match self {
             Library::Driver => "NVIDIA's driver (`libcuda.so.1`)",
             Library::Nvrtc => "NVIDIA's compiler NVRTC (`libnvrtc.so`)",
-            Library::CublasLt => "NVIDIA's matrix products, cuBLASLt (`libcublasLt.so`)",
-            Library::Cudnn => "NVIDIA's convolutions, cuDNN (`libcudnn.so`)",
+            Library::CublasLt => "NVIDIA's library cuBLASLt (`libcublasLt.so`)",
+            Library::Cudnn => "NVIDIA's library cuDNN (`libcudnn.so`)",
         }
     }
 
@@ -205,23 +205,23 @@ impl Library {
             Library::Driver => "install NVIDIA's driver; in a container, start it with access to the GPU",
             Library::Nvrtc => match cfg!(feature = "cuda13") {
                 true => {
-                    "install it (in the CUDA toolkit 13, or `pip install nvidia-cuda-nvrtc`) and let LD_LIBRARY_PATH name its folder"
+                    "install the CUDA toolkit 13 or run `pip install nvidia-cuda-nvrtc`, and add the folder of NVRTC to LD_LIBRARY_PATH"
                 }
                 false => {
-                    "install it (in the CUDA toolkit 12, or `pip install nvidia-cuda-nvrtc-cu12`) and let LD_LIBRARY_PATH name its folder"
+                    "install the CUDA toolkit 12 or run `pip install nvidia-cuda-nvrtc-cu12`, and add the folder of NVRTC to LD_LIBRARY_PATH"
                 }
             },
             Library::CublasLt => match cfg!(feature = "cuda13") {
                 true => {
-                    "install it (in the CUDA toolkit, or `pip install nvidia-cublas`) and let LD_LIBRARY_PATH name its folder"
+                    "install the CUDA toolkit or run `pip install nvidia-cublas`, and add the folder of cuBLASLt to LD_LIBRARY_PATH"
                 }
                 false => {
-                    "install it (in the CUDA toolkit, or `pip install nvidia-cublas-cu12`) and let LD_LIBRARY_PATH name its folder"
+                    "install the CUDA toolkit or run `pip install nvidia-cublas-cu12`, and add the folder of cuBLASLt to LD_LIBRARY_PATH"
                 }
             },
             Library::Cudnn => match cfg!(feature = "cuda13") {
-                true => "install it (`pip install nvidia-cudnn-cu13`) and let LD_LIBRARY_PATH name its folder",
-                false => "install it (`pip install nvidia-cudnn-cu12`) and let LD_LIBRARY_PATH name its folder",
+                true => "run `pip install nvidia-cudnn-cu13`, and add the folder of cuDNN to LD_LIBRARY_PATH",
+                false => "run `pip install nvidia-cudnn-cu12`, and add the folder of cuDNN to LD_LIBRARY_PATH",
             },
         }
     }
@@ -232,7 +232,7 @@ impl fmt::Display for MissingLibrary {
         match self {
             MissingLibrary::Library(library) => write!(f, "{} is not found: {}", library.about(), library.origin()),
             MissingLibrary::Symbol(library, symbol) => {
-                write!(f, "{} has no function `{symbol}`: it is too old for this program", library.about())
+                write!(f, "{} is too old: install a version with the function `{symbol}`", library.about())
             }
         }
     }

@@ -178,12 +178,12 @@ impl PinnedBuffer {
 
     fn check(&mut self, bytes: usize) -> Result<(), Error> {
         if !self.is_free() {
-            return Err(Error::Refused("memory of the host is used by work that has not ended".into()));
+            return Err(Error::Refused("the host memory is in use by unfinished work".into()));
         }
         self.used_by = None;
         match bytes <= self.memory.bytes {
             true => Ok(()),
-            false => Err(Error::Refused(format!("{bytes} bytes do not fit into {} of the host", self.memory.bytes))),
+            false => Err(Error::Refused(format!("the host memory must have {bytes} bytes, got {}", self.memory.bytes))),
         }
     }
 }

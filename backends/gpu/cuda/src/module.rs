@@ -61,7 +61,7 @@ impl Module {
     /// What the driver's compiler says of it.
     pub fn compile_ptx(context: &Arc<Context>, text: &str) -> Result<Arc<Module>, Error> {
         context.bind()?;
-        let text = CString::new(text).map_err(|_| Error::Refused("PTX with a zero in it".into()))?;
+        let text = CString::new(text).map_err(|_| Error::Refused("PTX must not contain a zero byte".into()))?;
         let mut log = vec![0u8; LOG_BYTES];
         let mut options = [JitOption::CU_JIT_ERROR_LOG_BUFFER, JitOption::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
         // The driver takes a number in place of a pointer.
@@ -95,7 +95,8 @@ impl Module {
     /// If there is none.
     pub fn function(self: &Arc<Self>, name: &str) -> Result<Arc<Function>, Error> {
         self.context.bind()?;
-        let name = CString::new(name).map_err(|_| Error::Refused("a name with a zero in it".into()))?;
+        let name = CString::new(name)
+            .map_err(|_| Error::Refused("the name of a kernel must not contain a zero byte".into()))?;
         // SAFETY: the module is loaded as long as this lives.
         let found = unsafe { result::module::get_function(self.raw, name) };
         let raw = self.context.noted(found.named("cuModuleGetFunction"))?;
@@ -167,7 +168,8 @@ impl Function {
     /// If the device has less.
     pub fn allow_shared(&self, bytes: usize) -> Result<(), Error> {
         self.module.context.bind()?;
-        let number = i32::try_from(bytes).map_err(|_| Error::Refused(format!("{bytes} bytes of shared memory")))?;
+        let too_much = |_| Error::Refused(format!("shared memory must be at most {} bytes, got {bytes}", i32::MAX));
+        let number = i32::try_from(bytes).map_err(too_much)?;
         let which = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the function is loaded as long as this lives.
         let set = unsafe { result::function::set_function_attribute(self.raw, which, number) };

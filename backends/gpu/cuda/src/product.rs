@@ -173,20 +173,25 @@ impl Product {
     pub fn new(context: &Arc<Context>, of: &Multiplication) -> Result<Product, Error> {
         let refused = |why: &str| Error::Refused(why.into());
         if [of.m, of.n, of.k, of.batches].contains(&0) {
-            return Err(refused("an empty product"));
+            return Err(refused("a product must have at least 1 element, got 0"));
         }
         let handle = context.cublas_lt()?;
-        let b = Described::of(&of.b, of.k, of.n).ok_or_else(|| refused("the second factor has gaps"))?;
-        let a = Described::of(&of.a, of.m, of.k).ok_or_else(|| refused("the first factor has gaps"))?;
-        let d = Described::of(&of.d, of.m, of.n).ok_or_else(|| refused("the result has gaps"))?;
+        let b = Described::of(&of.b, of.k, of.n)
+            .ok_or_else(|| refused("the second factor must be contiguous along an axis"))?;
+        let a = Described::of(&of.a, of.m, of.k)
+            .ok_or_else(|| refused("the first factor must be contiguous along an axis"))?;
+        let d =
+            Described::of(&of.d, of.m, of.n).ok_or_else(|| refused("the result must be contiguous along an axis"))?;
         if d.operation != AS_IT_IS {
-            return Err(refused("the columns of the result do not lie beside each other"));
+            return Err(refused("the rows of the result must be contiguous"));
         }
         let parts = [(&b, &of.b, of.factors), (&a, &of.a, of.factors), (&d, &of.d, of.result)];
         let mut ranges = [(0, 0); 3];
         let [of_b, of_a, of_d] = parts;
         for (range, (described, operand, element)) in std::iter::zip(&mut ranges, [of_a, of_b, of_d]) {
-            *range = described.range(operand, of.batches, element).ok_or_else(|| refused("a matrix is too large"))?;
+            *range = described
+                .range(operand, of.batches, element)
+                .ok_or_else(|| refused("the size of a matrix must fit 64 bits"))?;
         }
         let compute = match of.tf32 && of.factors == ElementType::F32 {
             true => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
@@ -207,7 +212,8 @@ impl Product {
             let (rows, columns) = (described.rows as u64, described.columns as u64);
             *layout = result::create_matrix_layout(element.of_cublas(), rows, columns, described.distance as i64)
                 .named("cublasLtMatrixLayoutCreate")?;
-            let count = i32::try_from(of.batches).map_err(|_| refused("too many matrices"))?;
+            let too_many = |_| Error::Refused(format!("a product must have at most {} matrices", i32::MAX));
+            let count = i32::try_from(of.batches).map_err(too_many)?;
             for (which, bytes) in [
                 (OfLayout::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count.to_ne_bytes()[..]),
                 (OfLayout::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &(operand.batch as i64).to_ne_bytes()),
@@ -224,7 +230,7 @@ impl Product {
         attribute(set(OfProduct::CUBLASLT_MATMUL_DESC_TRANSA), call, b.operation)?;
         attribute(set(OfProduct::CUBLASLT_MATMUL_DESC_TRANSB), call, a.operation)?;
         if let Some((buffer, offset)) = &of.bias {
-            let outside = || refused("the bias lies outside of its memory");
+            let outside = || refused("the bias must end within the buffer of the bias");
             let begin = offset.checked_mul(of.result.bytes()).ok_or_else(outside)?;
             let end =
                 of.n.checked_mul(of.result.bytes()).and_then(|bytes| bytes.checked_add(begin)).ok_or_else(outside)?;
@@ -233,7 +239,7 @@ impl Product {
             }
             // As vectors of 16 bytes.
             if !begin.is_multiple_of(16) {
-                return Err(refused("the bias is not aligned"));
+                return Err(refused("the bias must be aligned to 16 bytes"));
             }
             attribute(set(OfProduct::CUBLASLT_MATMUL_DESC_EPILOGUE), call, Epilogue::CUBLASLT_EPILOGUE_BIAS)?;
             attribute(set(OfProduct::CUBLASLT_MATMUL_DESC_BIAS_POINTER), call, buffer.address() + begin as u64)?;

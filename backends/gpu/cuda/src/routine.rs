@@ -74,11 +74,11 @@ impl Extent {
     ) -> Result<[*mut c_void; 3], Error> {
         for (buffer, (_, end)) in std::iter::zip(arrays, self.ranges) {
             if !Arc::ptr_eq(buffer.context(), context) || end > buffer.bytes() {
-                return Err(Error::Refused(format!("an array ends at {end} of {} bytes", buffer.bytes())));
+                return Err(Error::Refused(format!("an array must end within {} bytes, got {end}", buffer.bytes())));
             }
         }
         if !Arc::ptr_eq(workspace.context(), context) || workspace.bytes() < self.workspace {
-            return Err(Error::Refused("the memory beside the arrays is too small".into()));
+            return Err(Error::Refused(format!("the workspace must have {} bytes on the device", self.workspace)));
         }
         let at = |place: usize| (arrays[place].address() + self.ranges[place].0 as u64) as *mut c_void;
         Ok([at(0), at(1), at(2)])

@@ -83,7 +83,7 @@ impl StreamWork {
             return Ok(());
         }
         let Some(RawEvent(end)) = self.end.get() else {
-            return Err(Error::Refused("no event is recorded after this work yet".into()));
+            return Err(Error::Refused("expected an event after the work, found none".into()));
         };
         // SAFETY: as above.
         let waited = unsafe { result::event::synchronize(*end) };
@@ -150,7 +150,7 @@ impl StreamEvent {
         while !self.query()? {
             let waited = begun.elapsed();
             if waited > longest {
-                self.0.context.give_up(format!("work did not end in {longest:?}"));
+                self.0.context.give_up(format!("work did not finish within {longest:?}"));
                 return self.query().map(drop);
             }
             // Short work is waited for without sleeping.
@@ -274,7 +274,7 @@ impl Stream {
             return Ok(());
         }
         let Some(RawEvent(end)) = event.0.end.get() else {
-            return Err(Error::Refused("no event is recorded after the work to follow".into()));
+            return Err(Error::Refused("expected an event after the work to wait for, found none".into()));
         };
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: the event was recorded; the driver keeps what it needs of it.
@@ -326,24 +326,30 @@ impl Stream {
     fn check_copy(&self, host: &PinnedBuffer, bytes: usize, device: &Buffer, at: usize) -> Result<(), Error> {
         self.context.bind()?;
         if self.capturing.is_some() {
-            return Err(Error::Refused("copies of host memory are not captured".into()));
+            return Err(Error::Refused("copies of host memory cannot be captured".into()));
         }
         if !host.is_free() {
-            return Err(Error::Refused("memory of the host is used by work that has not ended".into()));
+            return Err(Error::Refused("the host memory is in use by unfinished work".into()));
         }
         if bytes > host.bytes() {
-            return Err(Error::Refused(format!("{bytes} bytes of {} of the host", host.bytes())));
+            return Err(Error::Refused(format!(
+                "a copy must have at most the {} bytes of host memory, got {bytes}",
+                host.bytes()
+            )));
         }
         self.check(device, at, bytes)
     }
 
     fn check(&self, buffer: &Buffer, at: usize, bytes: usize) -> Result<(), Error> {
         if !Arc::ptr_eq(buffer.context(), &self.context) {
-            return Err(Error::Refused("memory of another device".into()));
+            return Err(Error::Refused("expected memory on the device of the stream".into()));
         }
         match at.checked_add(bytes).is_some_and(|end| end <= buffer.bytes()) {
             true => Ok(()),
-            false => Err(Error::Refused(format!("{bytes} bytes at {at} of {} of the device", buffer.bytes()))),
+            false => Err(Error::Refused(format!(
+                "a copy must end within {} bytes, got {bytes} bytes at {at}",
+                buffer.bytes()
+            ))),
         }
     }
 

@@ -100,7 +100,7 @@ pub(super) fn probe(options: &BackendOptions) -> Result<Capabilities, BackendErr
     found.graph_capture = true;
     let library = |library: Library, name: &str| match library.load() {
         Ok(()) => name.to_string(),
-        Err(_) => format!("no {name}"),
+        Err(_) => format!("without {name}"),
     };
     let libraries = [library(Library::CublasLt, "cuBLASLt"), library(Library::Cudnn, "cuDNN")].join(", ");
     found.version =
@@ -116,7 +116,7 @@ pub(super) fn about_device(options: &BackendOptions) -> Option<String> {
 
 /// Returns the device and its driver, in a process of its own.
 pub(super) fn about_isolated_device(options: &BackendOptions) -> Option<String> {
-    about_device(options).map(|about| format!("{about}, in a process of its own"))
+    about_device(options).map(|about| format!("{about}, in a separate process"))
 }
 
 #[cfg(test)]

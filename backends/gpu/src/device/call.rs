@@ -81,7 +81,7 @@ impl<A: Api> SharedCall<A> {
         let work = self.state().work.clone();
         match work {
             Some((api, event)) => _ = api.wait(&event, at_most),
-            None => return Some(Outcome::Failed(DeviceFault::Call("it was never started".into()))),
+            None => return Some(Outcome::Failed(DeviceFault::Call("the call was never started".into()))),
         }
         self.outcome()
     }
@@ -163,13 +163,14 @@ impl<A: Api> SessionCalls<A> {
         let (_, api, stream) = self.stream.as_mut().ok_or(BackendError::InputLost)?;
         let mut writers = std::mem::take(&mut call.state().inputs);
         for tensor in inputs {
-            let tensor = tensor.on_device().ok_or_else(|| BackendError::Call("an input is in host memory".into()))?;
+            let tensor =
+                tensor.on_device().ok_or_else(|| BackendError::Call("expected an input on the device".into()))?;
             let (_, slot, _) = PoolMemory::<A>::of(&tensor)?;
             let writer = slot.writer.clone().ok_or(BackendError::InputLost)?;
             match writer.outcome() {
                 // Its call is counted as done, so this one has to fail.
                 Some(Outcome::Done) if slot.generation != generation => {
-                    let why = format!("{}: a message was still in its memory", A::NAME);
+                    let why = format!("{}: an input was in the memory of the lost device", A::NAME);
                     return Err(BackendError::DeviceLost(why));
                 }
                 Some(Outcome::Done) => {}
@@ -256,7 +257,7 @@ impl<A: Api> EnqueuedCalls for SessionCalls<A> {
         let at = self.under_way.iter().position(|of| of.ticket == ticket);
         let UnderWay { call, .. } = at
             .and_then(|at| self.under_way.remove(at))
-            .ok_or_else(|| BackendError::Call("this call was not enqueued".into()))?;
+            .ok_or_else(|| BackendError::Call("the call was not enqueued".into()))?;
         let outcome = loop {
             if let Some(outcome) = call.wait(Duration::from_secs(1)) {
                 break outcome;

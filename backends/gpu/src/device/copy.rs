@@ -90,7 +90,7 @@ struct PreparedCopy<A: Api, D> {
 }
 
 fn not_a_model() -> BackendError {
-    BackendError::Unsupported("a copy is not a model".into())
+    BackendError::Unsupported("expected a model, found a copy".into())
 }
 
 macro_rules! backend {
@@ -255,7 +255,8 @@ impl<A: Api> Session for Download<A> {
         // Of a call that failed, the device may still have it, or may never write it.
         let staging = at.map(|at| self.staging.swap_remove(at));
         ended?;
-        let mut staging = staging.ok_or_else(|| BackendError::Call("its host memory is gone".into()))?;
+        let mut staging =
+            staging.ok_or_else(|| BackendError::Call("the host memory of the call was already released".into()))?;
         let output = outputs.first_mut().ok_or_else(not_a_model)?;
         match &mut self.counted {
             None => staging.api.read(&mut staging.memory, output.bytes)?,
@@ -263,7 +264,8 @@ impl<A: Api> Session for Download<A> {
                 staging.api.read(&mut staging.memory, whole)?;
                 let most = output.shape.first().copied().unwrap_or(0);
                 let length = count.read(whole).filter(|length| *length <= most);
-                let length = length.ok_or_else(|| BackendError::Call(format!("produces more than {most} rows")))?;
+                let length =
+                    length.ok_or_else(|| BackendError::Call(format!("a message must have at most {most} rows")))?;
                 let bytes = output.bytes.len() / most.max(1) * length;
                 output.bytes[..bytes].copy_from_slice(&whole[..bytes]);
                 output.shape.iter_mut().take(1).for_each(|first| *first = length);

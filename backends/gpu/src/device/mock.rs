@@ -52,7 +52,7 @@ impl MockDevice {
         let steps = Arc::new(AtomicU64::new(0));
         let of = steps.clone();
         let open = move || match faults.is_missing {
-            true => Err("it is configured to be missing".into()),
+            true => Err("the mock is configured to be missing".into()),
             false => Ok(MockApi::new(faults.clone(), of.clone())),
         };
         MockDevice { shared: Arc::new(SharedDevice::new(200, open)), steps }
@@ -197,7 +197,7 @@ impl MockApi {
         let mut state = lock(&self.state);
         match work {
             Work::Record(event) if state.is_lost => {
-                *lock(&event) = EventState::Failed(DeviceFault::Lost("mock: lost before".into()));
+                *lock(&event) = EventState::Failed(DeviceFault::Lost("mock: the device is lost".into()));
             }
             work if !state.is_lost => state.streams[stream].push_back(work),
             _ => {}
@@ -302,7 +302,7 @@ impl Infer for MockStepKind {
         let mut errors = PlanErrors::default();
         let spec = given.single().filter(|spec| spec.dtype == DType::U64 && spec.max_elements().is_some());
         let (Some(spec), Some(device)) = (spec, cx.extensions.get::<MockDevice>()) else {
-            errors.input("in", "it takes u64 of a fixed shape").help("connect such messages");
+            errors.input("in", "expected u64 of a fixed shape").help("connect u64 messages of a fixed shape");
             return Err(errors);
         };
         let port = |name: &str| TensorSpec { name: name.into(), dtype: spec.dtype, shape: spec.shape.clone() };
@@ -341,7 +341,7 @@ impl Backend for MockStep {
     }
 
     fn prepare((): ()) -> Result<PreparedStep, BackendError> {
-        Err(BackendError::Unsupported("a step is not a model".into()))
+        Err(BackendError::Unsupported("expected a model, found a step".into()))
     }
 }
 

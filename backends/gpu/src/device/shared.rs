@@ -86,9 +86,9 @@ impl<A: Api> Device for SharedDevice<A> {
         // A device that cannot be opened is reported elsewhere.
         let most = self.api().map_or(usize::MAX, |(_, api)| api.most_bytes());
         if slot > most {
-            return Err(format!("a slot has {slot} bytes, and the device supports at most {most}; {INSTEAD}"));
+            return Err(format!("a slot must have at most {most} bytes on the device, got {slot}; {INSTEAD}"));
         }
-        slot.checked_mul(pool.slots).ok_or_else(|| "its size overflows".into())
+        slot.checked_mul(pool.slots).ok_or_else(|| "the size of the pool must fit 64 bits".into())
     }
 
     fn allocate(&self, pool: &DevicePool<'_>) -> Result<Arc<dyn DeviceMemory>, String> {

@@ -197,7 +197,7 @@ fn close() -> f64 {
 
 /// A number, or an expression over the names of dims.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected a number, or an expression of whole ones such as `ceil_div(h * w, 64)`")]
+#[serde(untagged, expecting = "expected a number, or an expression such as `ceil_div(h * w, 64)`")]
 pub enum KernelNumber {
     /// A literal number.
     Number(f64),
@@ -227,7 +227,7 @@ impl KernelNumber {
             KernelNumber::Number(number) if number.fract() == 0.0 && number.abs() < 2f64.powi(63) => {
                 Ok(*number as i128)
             }
-            KernelNumber::Number(number) => Err(format!("{number} is not a whole number")),
+            KernelNumber::Number(number) => Err(format!("expected a whole number, found {number}")),
             KernelNumber::Computed(expression) => Ok(i128::from(expression.value(symbols)?)),
         }
     }

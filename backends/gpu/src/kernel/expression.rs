@@ -33,10 +33,7 @@ const HELP: &str = "write whole numbers, names, `+ - * /`, `ceil_div(a, b)`, `mi
 impl<'de> Deserialize<'de> for Expression {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        #[serde(
-            untagged,
-            expecting = "expected a whole number, or an expression of them such as `ceil_div(h * w, 64)`"
-        )]
+        #[serde(untagged, expecting = "expected a whole number, or an expression such as `ceil_div(h * w, 64)`")]
         enum Written {
             Number(i64),
             Text(String),
@@ -71,13 +68,17 @@ impl Expression {
                     number.parse().map(ExpressionStep::Number).map_err(|error| format!("`{number}`: {error}"))
                 }
                 Token::Name(name) => Ok(ExpressionStep::Name(name.into())),
-                Token::Infix(sign) => operator(sign).ok_or_else(|| format!("there is no operator `{sign}`")),
+                Token::Infix(sign) => {
+                    operator(sign).ok_or_else(|| format!("expected `+`, `-`, `*` or `/`, found `{sign}`"))
+                }
                 Token::Call(name) => match operator(name) {
-                    Some(_) if operands.len() != 2 => Err(format!("`{name}` expects two numbers")),
-                    step => step.ok_or_else(|| format!("there is no function `{name}`")),
+                    Some(_) if operands.len() != 2 => {
+                        Err(format!("`{name}` expects two numbers, found {}", operands.len()))
+                    }
+                    step => step.ok_or_else(|| format!("expected `ceil_div`, `min` or `max`, found `{name}`")),
                 },
-                Token::Prefix(sign) => Err(format!("there is no sign `{sign}`")),
-                Token::List => Err("there are no lists".into()),
+                Token::Prefix(sign) => Err(format!("expected a number or a name, found `{sign}`")),
+                Token::List => Err("expected a number or a name, found a list".into()),
             };
             steps.push(step.map_err(wrong)?);
             Ok(())
@@ -121,16 +122,16 @@ impl Expression {
         usize::try_from(value)
             .ok()
             .filter(|length| *length > 0)
-            .ok_or_else(|| format!("`{self}` is {value}, which is not a length"))
+            .ok_or_else(|| format!("`{self}` must be at least 1, got {value}"))
     }
 }
 
 fn named(name: &str, symbols: &Symbols) -> Result<i64, String> {
     let known = || match symbols.is_empty() {
-        true => "numbers here".to_string(),
-        false => symbols.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
+        true => "a number".to_string(),
+        false => format!("a dim (`{}`)", symbols.keys().cloned().collect::<Vec<_>>().join("`, `")),
     };
-    symbols.get(name).copied().ok_or_else(|| format!("no dim is named `{name}`, only {}", known()))
+    symbols.get(name).copied().ok_or_else(|| format!("expected {}, found `{name}`", known()))
 }
 
 fn compute(operator: &str, a: i64, b: i64) -> Result<i64, String> {
@@ -138,13 +139,13 @@ fn compute(operator: &str, a: i64, b: i64) -> Result<i64, String> {
         "+" => a.checked_add(b),
         "-" => a.checked_sub(b),
         "*" => a.checked_mul(b),
-        "/" | "ceil_div" if b == 0 => return Err("a division by zero".into()),
+        "/" | "ceil_div" if b == 0 => return Err("division by zero".into()),
         "/" => a.checked_div(b),
         "ceil_div" => b.checked_sub(1).and_then(|less| a.checked_add(less)?.checked_div(b)),
         "min" => Some(a.min(b)),
         _ => Some(a.max(b)),
     };
-    found.ok_or_else(|| "the number has more than 64 bits".into())
+    found.ok_or_else(|| "the result must fit 64 bits".into())
 }
 
 #[cfg(test)]
@@ -170,12 +171,12 @@ mod tests {
             ("h +", "expected a number or a name"),
             ("(h", "character 3 of `(h`: expected `)`"),
             ("h w", "character 3 of `h w`: expected an operator, found `w`"),
-            ("h % w", "there is no operator `%`; write whole numbers"),
-            ("-h", "there is no sign `-`"),
-            ("[h]", "there are no lists"),
+            ("h % w", "expected `+`, `-`, `*` or `/`, found `%`; write whole numbers"),
+            ("-h", "found `-`"),
+            ("[h]", "found a list"),
             ("0.5 * h", "`0.5`: invalid digit"),
-            ("pow(h, 2)", "there is no function `pow`"),
-            ("min(h)", "`min` expects two numbers"),
+            ("pow(h, 2)", "expected `ceil_div`, `min` or `max`, found `pow`"),
+            ("min(h)", "`min` expects two numbers, found 1"),
             ("99999999999999999999", "number too large"),
         ] {
             let error = Expression::parse(text).unwrap_err();
@@ -187,11 +188,11 @@ mod tests {
             assert!(Expression::parse(&long).unwrap_err().contains(why));
         }
         for (text, why) in [
-            ("d", "no dim is named `d`, only `h`, `w`"),
-            ("h / (w - w)", "a division by zero"),
-            ("9223372036854775807 * h", "more than 64 bits"),
-            ("ceil_div(9223372036854775807, 2)", "more than 64 bits"),
-            ("h - w", "`h - w` is -161, which is not a length"),
+            ("d", "expected a dim (`h`, `w`), found `d`"),
+            ("h / (w - w)", "division by zero"),
+            ("9223372036854775807 * h", "must fit 64 bits"),
+            ("ceil_div(9223372036854775807, 2)", "must fit 64 bits"),
+            ("h - w", "`h - w` must be at least 1, got -161"),
         ] {
             let error = Expression::parse(text).unwrap().length(&symbols).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");

@@ -89,9 +89,10 @@ impl Interface {
             None => compute.next().filter(|_| names.len() == 1),
         };
         let Some((at, point)) = found else {
-            let asked = entry.map_or("to run alone".to_string(), |entry| format!("`{entry}`"));
+            let asked =
+                entry.map_or("one compute entry point".into(), |entry| format!("the compute entry point `{entry}`"));
             let there = if names.is_empty() { "none".into() } else { names.join(", ") };
-            return Err(format!("it has no entry point {asked} of stage compute, but {there}; `entry:` names one"));
+            return Err(format!("expected {asked}, found {there}"));
         };
         let constants = module.overrides.iter().filter_map(|(_, constant)| {
             let name = constant.name.clone()?;
@@ -120,10 +121,10 @@ fn variables(module: &Module, info: &FunctionInfo) -> Result<Vec<Variable>, Stri
         let Some(binding) = &variable.binding else { continue };
         let name = variable.name.clone().unwrap_or_default();
         let AddressSpace::Storage { access } = variable.space else {
-            return Err(format!("`{name}` is not a `var<storage, …>`, and nothing else can be bound"));
+            return Err(format!("`{name}` must be a `var<storage, …>`"));
         };
         if binding.group != 0 {
-            return Err(format!("`{name}` is in group {}; the buffers of a kernel are in group 0", binding.group));
+            return Err(format!("`{name}` must be in group 0, got {}", binding.group));
         }
         let inner = &module.types[variable.ty].inner;
         let element = match inner {
@@ -176,17 +177,17 @@ mod tests {
         for (source, entry, why) in [
             ("fn f( {}", None, "line 1, column 7"),
             ("\n\n@compute @workgroup_size(1) fn main() { let x: u32 = 1.5; }", None, "line 3"),
-            ("fn f() {}", None, "no entry point to run alone of stage compute, but none"),
-            ("@compute @workgroup_size(1) fn a() {}", Some("b"), "no entry point `b` of stage compute, but `a`"),
+            ("fn f() {}", None, "expected one compute entry point, found none"),
+            ("@compute @workgroup_size(1) fn a() {}", Some("b"), "expected the compute entry point `b`, found `a`"),
             (
                 "@group(0) @binding(0) var<uniform> u: vec4<f32>;\n@compute @workgroup_size(1) fn a() { let x = u.x; }",
                 None,
-                "`u` is not a `var<storage, …>`",
+                "`u` must be a `var<storage, …>`",
             ),
             (
                 "@group(1) @binding(0) var<storage> u: array<f32>;\n@compute @workgroup_size(1) fn a() { let x = u[0]; }",
                 None,
-                "`u` is in group 1",
+                "`u` must be in group 0, got 1",
             ),
         ] {
             let error = Interface::of(source, entry).unwrap_err();

@@ -45,9 +45,9 @@ impl CopyConfig {
         let names = own.iter().map(|device| device.name());
         let names = names.chain(DEVICES.into_iter().filter(|(_, is_built, _)| *is_built).map(|(name, ..)| name));
         let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
-        let known = if names.is_empty() { "it has none".into() } else { format!("it has {}", names.join(", ")) };
-        let message = format!("this program has no device `{}`: {known}", self.device);
-        errors.at("device", message).help("name a device of this program, or leave the node out");
+        let known = if names.is_empty() { "a device of this program (none)".into() } else { names.join(" or ") };
+        let message = format!("`device` must be {known}, got `{}`", self.device);
+        errors.at("device", message).help("write the name of a device of this program, or remove the node");
         Err(errors)
     }
 }
@@ -63,7 +63,7 @@ fn plan(
     let Some(spec) = given.single() else {
         let mut errors = PlanErrors::default();
         errors
-            .input("in", "the type of its messages is not known yet: they come from a later node of a cycle")
+            .input("in", "the type of the input is unknown: the input comes from a later node of a cycle")
             .help("close the cycle with a connection between nodes in host memory");
         return Err(errors);
     };

@@ -46,8 +46,8 @@ impl Infer for KernelKind {
             (options.allow_kernels, "start with `--allow-kernels`"),
         ] {
             if !is_allowed {
-                let why = format!("`{}` is a program of the graph, which is not allowed to run", config.source);
-                errors.at("source", why).help(format!("{how}, if you trust the graph"));
+                let why = format!("`{}` is code of the graph and is not allowed to run", config.source);
+                errors.at("source", why).help(format!("{how} if you trust the graph"));
             }
         }
         if config.time_limit.is_some_and(|limit| !(1..=LONGEST_CALL.as_nanos() as u64).contains(&limit.as_nanos())) {
@@ -84,8 +84,8 @@ fn check_device(config: &KernelConfig, errors: &mut PlanErrors) -> Option<Langua
     let (device, language) = (config.device(), config.language());
     match DEVICES.into_iter().find(|(name, ..)| *name == device) {
         None => {
-            let message = format!("there is no device `{device}` for kernels");
-            errors.at("device", message).help("write `wgpu` or `cuda`");
+            let message = format!("`device` must be `wgpu` or `cuda`, got `{device}`");
+            errors.at("device", message).help("write `device: wgpu` or `device: cuda`");
         }
         Some((_, false, help)) => {
             let field = if config.device.is_some() { "device" } else { "source" };
@@ -96,8 +96,9 @@ fn check_device(config: &KernelConfig, errors: &mut PlanErrors) -> Option<Langua
     let of = language.filter(|language| language.device() == device);
     // A shader may have any name.
     if of.is_none() && (language.is_some() || device == "cuda") {
-        let message = format!("`{}` is not a source for `device: {device}`", config.source);
-        errors.at("source", message).help("`wgpu` runs `.wgsl`; `cuda` runs `.cu`, `.ptx` and `.cubin`");
+        let ends = if device == "cuda" { "`.cu`, `.ptx` or `.cubin`" } else { "`.wgsl`" };
+        let message = format!("`source` must be a file {ends} for `device: {device}`, got `{}`", config.source);
+        errors.at("source", message).help(format!("name a file {ends}, or write another `device`"));
     }
     of
 }
@@ -108,12 +109,13 @@ fn check_device(config: &KernelConfig, errors: &mut PlanErrors) -> Option<Langua
 /// If an input is not connected, from which lengths would follow.
 fn ports(config: &KernelConfig, given: &Connected, errors: &mut PlanErrors) -> Result<Ports, PlanErrors> {
     if config.inputs.is_empty() {
-        errors.at("inputs", "`inputs` is empty; a kernel needs an input").help("write `inputs: { x: [h, w] }`");
+        errors.at("inputs", "`inputs` must have at least 1 entry, got 0").help("write `inputs: { x: [h, w] }`");
         return Err(std::mem::take(errors));
     }
     let is_missing = |port: &&String| connected(config, given, port).is_none();
     for port in config.inputs.keys().filter(is_missing) {
-        errors.input(port, format!("`{port}`: nothing is connected, or its type is not known")).help("connect it");
+        let message = format!("expected messages of a known type at `{port}`, found none");
+        errors.input(port, message).help(format!("connect an output to `{port}`"));
     }
     if config.inputs.keys().any(|port| is_missing(&port)) {
         return Err(std::mem::take(errors));
@@ -151,7 +153,7 @@ fn source(path: &str, most: u64, cx: &Planning<'_>) -> Result<Vec<u8>, String> {
 fn text(config: &KernelConfig, source: Vec<u8>, errors: &mut PlanErrors) -> Option<String> {
     let no_text = |_| {
         let message = format!("`{}` is not UTF-8 text", config.source);
-        errors.at("source", message).help("save it as UTF-8");
+        errors.at("source", message).help(format!("save `{}` as UTF-8", config.source));
     };
     String::from_utf8(source).map_err(no_text).ok()
 }
@@ -168,13 +170,13 @@ fn symbols(config: &KernelConfig, given: &Connected, errors: &mut PlanErrors) ->
         let Some(spec) = connected(config, given, port) else { continue };
         let Some(shape) = spec.fixed_shape() else {
             errors
-                .input(port, format!("{spec} has no fixed shape, which a kernel needs"))
-                .help("put a `pad` node between");
+                .input(port, format!("expected a fixed shape, found {spec}"))
+                .help("put a `pad` node upstream of this node");
             continue;
         };
         if shape.len() != dims.len() {
-            let message = format!("`inputs.{port}` must name {} dims for {spec}, got {}", shape.len(), dims.len());
-            errors.at(format!("inputs.{port}"), message).help("name each dim of the messages");
+            let message = format!("`inputs.{port}` must have one name per dim of {spec}, got {}", dims.len());
+            errors.at(format!("inputs.{port}"), message).help("write one name for each dim, such as `[h, w]`");
             continue;
         }
         for (dim, length) in std::iter::zip(dims, shape) {
@@ -184,15 +186,17 @@ fn symbols(config: &KernelConfig, given: &Connected, errors: &mut PlanErrors) ->
                 None => match dim.value(&Symbols::new()) {
                     Ok(fixed) => fixed,
                     Err(_) => {
-                        let message = format!("`{dim}` is computed; expected a name or a number");
-                        errors.at(format!("inputs.{port}"), message).help("give it a name");
+                        let message = format!("expected a name or a number, found `{dim}`");
+                        errors.at(format!("inputs.{port}"), message).help("write a name such as `h`");
                         continue;
                     }
                 },
             };
             if before != length {
-                let message = format!("`{port}` is {spec}: dim `{dim}` is {length} there, and {before} elsewhere");
-                errors.at(format!("inputs.{port}"), message).help("give dims of different lengths different names");
+                let message = format!("dim `{dim}` must be {before}, got {length} in `{port}`, {spec}");
+                errors
+                    .at(format!("inputs.{port}"), message)
+                    .help("write different names for dims of different lengths");
             }
         }
     }
@@ -206,7 +210,7 @@ fn signature(config: &KernelConfig, given: &Connected, symbols: &Symbols, errors
         let Some(spec) = connected(config, given, port) else { continue };
         if !matches!(spec.dtype, DType::F32 | DType::I32 | DType::U8) {
             let message = format!("expected elements of f32, i32 or u8, found {}", spec.dtype);
-            errors.input(port, message).help("put a `cast` node between");
+            errors.input(port, message).help("put a `cast` node upstream of this node");
         }
         inputs.push(TensorSpec { name: port.clone(), dtype: spec.dtype, shape: spec.shape.clone() });
     }
@@ -224,12 +228,12 @@ fn signature(config: &KernelConfig, given: &Connected, symbols: &Symbols, errors
             let message = format!("`outputs.{port}.dtype` must be {given}, got {}", output.dtype);
             errors
                 .at(format!("outputs.{port}.dtype"), message)
-                .help("write one of them, and put a `cast` node after it");
+                .help("write `dtype: f32`, and put a `cast` node downstream of this node");
         }
         match shape {
             Ok(shape) => outputs.push(TensorSpec { name: port.clone(), dtype: output.dtype, shape }),
             Err(why) => {
-                _ = errors.at(format!("outputs.{port}.shape"), why).help("write lengths and the names of `inputs`")
+                _ = errors.at(format!("outputs.{port}.shape"), why).help("write numbers, or names of dims in `inputs`")
             }
         }
     }
@@ -244,14 +248,15 @@ fn grid(field: &str, lengths: &[Expression], symbols: &Symbols, errors: &mut Pla
             0 => format!("`{field}` is missing"),
             n => format!("`{field}` must have 1 to 3 numbers, got {n}"),
         };
-        errors.at(field, message).help("write one for each of one to three dims: `[16, 16]`");
+        errors.at(field, message).help("write one number for each of 1 to 3 dims, such as `[16, 16]`");
         return groups;
     }
     for (groups, written) in groups.iter_mut().zip(lengths) {
-        let found = written.length(symbols).and_then(|n| u32::try_from(n).map_err(|_| format!("`{written}` is {n}")));
+        let too_large = |n: usize| format!("`{written}` must be at most {}, got {n}", u32::MAX);
+        let found = written.length(symbols).and_then(|n| u32::try_from(n).map_err(|_| too_large(n)));
         match found {
             Ok(n) => *groups = n,
-            Err(why) => _ = errors.at(field, why).help("write lengths and the names of `inputs`"),
+            Err(why) => _ = errors.at(field, why).help("write numbers, or names of dims in `inputs`"),
         }
     }
     groups
@@ -266,14 +271,15 @@ fn in_place(config: &KernelConfig, signature: &Signature, errors: &mut PlanError
         let (Some(to), Some(from)) = (of(&signature.outputs, output), of(&signature.inputs, input)) else {
             errors
                 .at(field, format!("expected an output and an input of the node, found `{output}: {input}`"))
-                .help("write an output and the input that it begins as");
+                .help("write `OUTPUT: INPUT` with names of `outputs` and `inputs`");
             continue;
         };
         let (to_spec, from_spec) = (&signature.outputs[to], &signature.inputs[from]);
         if (to_spec.dtype, &to_spec.shape) != (from_spec.dtype, &from_spec.shape) {
             let show = |port: &TensorSpec| PortSpec::new(port.dtype, port.shape.iter().cloned()).to_string();
-            let message = format!("`{output}` is {} and `{input}` {}", show(to_spec), show(from_spec));
-            errors.at(field, message).help("both must have the same type and shape");
+            let message = format!("type mismatch: `{output}` is {}, `{input}` is {}", show(to_spec), show(from_spec));
+            let help = format!("change `outputs.{output}`, or remove `in_place.{output}`");
+            errors.at(field, message).help(help);
             continue;
         }
         pairs.push((to, from));
@@ -299,7 +305,7 @@ fn verify(
     match tried {
         Ok(tried) => Ok(format!("verified with {file}: {tried}")),
         Err(why) => {
-            errors.at("verify", why).help("record it again, or remove `verify`");
+            errors.at("verify", why).help(format!("record `{file}` again, or remove `verify`"));
             Err(errors)
         }
     }

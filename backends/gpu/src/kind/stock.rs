@@ -83,7 +83,7 @@ fn plan<A: ProgramDevice, N: Lowered>(
             Ok(plan.on_device(device, DeviceSide::Both, A::CALLS))
         }
         Err(error) => {
-            errors.at("device", error.to_string()).help("leave `device` out for the CPU");
+            errors.at("device", error.to_string()).help("remove `device` to compute on the CPU");
             Err(errors)
         }
     }
@@ -103,7 +103,7 @@ impl Lowered for to_tensor::ToTensor {
         ports: &DevicePorts,
     ) -> Result<Program, PlanErrors> {
         if config.dtype != to_tensor::Float::F32 {
-            return refused("dtype", "messages on a device are f32, i32 or u8", "write `dtype: f32`");
+            return refused("dtype", "`dtype` must be `f32` on a device", "write `dtype: f32`");
         }
         let (mut steps, pixels) = ProgramSteps::new(shape, true);
         let is_chw = ports.outputs.first().is_some_and(|(_, spec)| spec.layout == Some(Layout::Chw));
@@ -135,23 +135,23 @@ const MAX_SIDE: usize = 1 << 15;
 
 /// Returns how a filter scales along an axis.
 fn taps(filter: ResizeFilter, channels: usize, from: usize, to: usize) -> Result<Taps, PlanErrors> {
-    if [from, to].iter().any(|side| !(1..=MAX_SIDE).contains(side)) {
-        let message = format!("on a device a side must have 1 to {MAX_SIDE} pixels, got {from} to {to}");
-        return refused("device", &message, "leave `device` out, or let smaller images in");
+    if let Some(side) = [from, to].iter().find(|side| !(1..=MAX_SIDE).contains(*side)) {
+        let message = format!("a side of an image must have 1 to {MAX_SIDE} pixels on a device, got {side}");
+        return refused("device", &message, "remove `device`, or connect smaller images");
     }
     match filter {
         ResizeFilter::Nearest => Ok(Taps::nearest(from, to)),
         ResizeFilter::Linear => Ok(Taps::linear(from, to)),
         ResizeFilter::Bilinear if channels.is_multiple_of(2) => refused(
             "filter",
-            "`bilinear` weights colours by their opacity, which a device does not",
-            "write `filter: linear`, or leave `device` out",
+            "`filter: bilinear` does not support opacity on a device",
+            "write `filter: linear`, or remove `device`",
         ),
         ResizeFilter::Bilinear => Ok(Taps::triangle(from, to)),
         ResizeFilter::Area | ResizeFilter::Lanczos3 => refused(
             "filter",
             "`filter` must be `nearest`, `linear` or `bilinear` on a device",
-            "write `filter: linear`, or leave `device` out",
+            "write `filter: linear`, or remove `device`",
         ),
     }
 }
@@ -195,7 +195,7 @@ impl Lowered for letterbox::Letterbox {
             return refused(
                 "order",
                 "`order` must be `scale_first` on a device",
-                "write `order: scale_first`, or leave `device` out",
+                "write `order: scale_first`, or remove `device`",
             );
         };
         let (mut steps, image) = ProgramSteps::new(shape, true);
@@ -211,8 +211,8 @@ impl Lowered for letterbox::Letterbox {
 impl Lowered for threshold::Threshold {
     fn program(config: &threshold::ThresholdConfig, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
         if config.release.is_some_and(|release| release != config.at) {
-            let message = "`release` keeps elements of earlier messages, which a device does not";
-            return refused("release", message, "leave `release` or `device` out");
+            let message = "`release` depends on earlier messages and is not supported on a device";
+            return refused("release", message, "remove `release` or `device`");
         }
         let (mut steps, values) = ProgramSteps::new(shape, false);
         let on = steps.at_least("threshold", &values, config.at);
@@ -239,8 +239,8 @@ impl Lowered for nms::Nms {
     fn program(config: &nms::NmsConfig, shape: &[usize], ports: &DevicePorts) -> Result<Program, PlanErrors> {
         let boxes = shape.first().copied().unwrap_or(0);
         if boxes > MAX_BOXES {
-            let message = format!("on a device `nms` accepts at most {MAX_BOXES} boxes, got {boxes}");
-            return refused("device", &message, "leave `device` out");
+            let message = format!("`nms` must have at most {MAX_BOXES} boxes on a device, got {boxes}");
+            return refused("device", &message, "remove `device`");
         }
         let most = |(_, spec): &(String, PortSpec)| spec.shape.first().and_then(Dim::max);
         let rule = Suppression {

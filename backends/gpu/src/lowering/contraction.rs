@@ -54,7 +54,7 @@ impl Lowering {
         shape: &[usize],
     ) -> Result<StridedValue, Refusal> {
         if op.q_params.is_some() {
-            return Err("it is quantized".into());
+            return Err("quantized parameters are not supported".into());
         }
         let inputs = given.all()?;
         let length = |label: &Label| {
@@ -72,7 +72,7 @@ impl Lowering {
                     dims.push((shape.len() + fold.len(), label));
                     fold.push(length(label));
                 }
-                _ => return Err("an output has an axis twice".into()),
+                _ => return Err("each axis of an output must appear once".into()),
             }
         }
         let reads = inputs.iter().enumerate().map(|(input, value)| {
@@ -98,7 +98,7 @@ impl Lowering {
 
     pub(super) fn conv(&mut self, op: &Conv, given: &Operands<'_>, shape: &[usize]) -> Result<StridedValue, Refusal> {
         if op.q_params.is_some() {
-            return Err("it is quantized".into());
+            return Err("quantized parameters are not supported".into());
         }
         let image = given.value(0)?;
         let window = Window::new(&op.pool_spec, &image.shape);

@@ -91,8 +91,10 @@ pub(super) fn is_wide(dtype: DatumType) -> bool {
 }
 
 pub(super) fn shape(fact: &TypedFact) -> Result<Vec<usize>, Refusal> {
-    let shape =
-        fact.shape.as_concrete().ok_or_else(|| format!("lengths are not known before the call: {:?}", fact.shape))?;
+    let shape = fact
+        .shape
+        .as_concrete()
+        .ok_or_else(|| format!("lengths must be known before the call, got {:?}", fact.shape))?;
     Ok(shape.to_vec())
 }
 
@@ -123,7 +125,7 @@ impl Lowering {
             let results = self.operator(&given, &facts).map_err(refused)?;
             let n = self.program.kernels.len();
             if n > MAX_KERNELS {
-                return Err(refused(format!("the program has {n} kernels by then; at most {MAX_KERNELS}")));
+                return Err(refused(format!("a model must need at most {MAX_KERNELS} kernels, got {n}")));
             }
             for kernel in &mut self.program.kernels[first..] {
                 kernel.name += &format!(" of node `{}`", node.name);
@@ -132,7 +134,9 @@ impl Lowering {
         }
         let outputs = model.output_outlets().map_err(text)?.iter();
         outputs
-            .map(|outlet| values.get(outlet).cloned().ok_or_else(|| "an output is never computed".to_string()))
+            .map(|outlet| {
+                values.get(outlet).cloned().ok_or_else(|| "an output of the model is never computed".to_string())
+            })
             .collect()
     }
 
@@ -192,7 +196,7 @@ impl Lowering {
     /// Copies a tensor into a part of another one.
     pub(super) fn copy_into(&mut self, name: &str, from: &StridedValue, part: &StridedValue) -> Result<(), Refusal> {
         self.copy(name, from);
-        let kernel = self.program.kernels.last_mut().ok_or("no kernel")?;
+        let kernel = self.program.kernels.last_mut().ok_or("expected a kernel, found none")?;
         kernel.write = Write { array: part.array, offset: part.offset, strides: part.strides.clone() };
         Ok(())
     }
@@ -256,7 +260,7 @@ fn bits(tensor: &Tensor, scalar: Scalar) -> Result<Vec<u32>, Refusal> {
             let plain = tensor.try_as_plain_ram().map_err(text)?;
             let narrow = |value: &i64| match i32::try_from(*value) {
                 Ok(value) => Ok(value as u32),
-                Err(_) => Err(format!("it holds {value}; integers have 32 bits on the device")),
+                Err(_) => Err(format!("integers must fit 32 bits on the device, got {value}")),
             };
             plain.as_slice::<i64>().map_err(text)?.iter().map(narrow).collect()
         }
@@ -277,7 +281,7 @@ impl Operands<'_> {
 
     pub(super) fn value(&self, at: usize) -> Result<StridedValue, Refusal> {
         let outlet = self.node.inputs.get(at).ok_or_else(|| format!("input {at} is missing"))?;
-        self.values.get(outlet).cloned().ok_or_else(|| format!("input {at} is not there"))
+        self.values.get(outlet).cloned().ok_or_else(|| format!("input {at} is not computed"))
     }
 
     pub(super) fn all(&self) -> Result<Vec<StridedValue>, Refusal> {
@@ -291,7 +295,7 @@ impl Operands<'_> {
 
     /// The constant value of an input.
     pub(super) fn constant(&self, at: usize) -> Result<Arc<Tensor>, Refusal> {
-        self.fact(at)?.konst.clone().ok_or_else(|| format!("input {at} is not constant"))
+        self.fact(at)?.konst.clone().ok_or_else(|| format!("input {at} must be constant"))
     }
 
     /// An input that is one number everywhere, written into the expression instead of read.

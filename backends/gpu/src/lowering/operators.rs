@@ -44,7 +44,7 @@ impl Lowering {
         if let Some(op) = op.downcast_ref::<GruSeq>() {
             return self.gru(op, given, facts);
         }
-        let fact = facts.first().ok_or("it has no output")?;
+        let fact = facts.first().ok_or("expected an output, found none")?;
         let (shape, scalar) = (shape(fact)?, scalar(fact.datum_type)?);
         Ok(vec![self.one_output(given, fact, shape, scalar)?])
     }
@@ -149,7 +149,7 @@ impl Lowering {
         }
         if let Some(op) = op.downcast_ref::<Softmax>() {
             if op.quant_output_dt.is_some() {
-                return Err("it is quantized".into());
+                return Err("quantized results are not supported".into());
             }
             return Ok(self.softmax(&given.value(0)?, &op.axes, op.kind));
         }
@@ -174,7 +174,7 @@ impl Lowering {
         }
         if let Some(op) = op.downcast_ref::<MaxPool>() {
             if op.with_index_outputs.is_some() {
-                return Err("its indices are an output".into());
+                return Err("an output of indices is not supported".into());
             }
             return self.pool(name, &op.pool_spec, given, &shape, None);
         }
@@ -186,7 +186,7 @@ impl Lowering {
             let [xh, rh, before] = [given.value(0)?, given.value(1)?, given.value(2)?];
             return Ok(self.gru_cell(op.hidden, &xh, &rh, &before));
         }
-        Err("a device program has nothing for it".into())
+        Err("the operator is not implemented on devices".into())
     }
 
     /// Computes elements from those of all inputs at the same place; numbers that are one
@@ -296,7 +296,7 @@ impl Lowering {
         fact: &TypedFact,
     ) -> Result<StridedValue, Refusal> {
         if op.axes.iter().any(|axis| x.shape[*axis] == 0) {
-            return Err("it reduces nothing".into());
+            return Err("a reduced axis must have at least 1 element, got 0".into());
         }
         let square = Expr::Read(0).binary(Binary::Mul, Expr::Read(0));
         let count = op.axes.iter().map(|axis| x.shape[*axis]).product();
@@ -307,7 +307,7 @@ impl Lowering {
             Reducer::Min | Reducer::All => (How::Min, Expr::Read(0), Expr::Folded),
             Reducer::MeanOfSquares => (How::Sum, square, mean(count)),
             Reducer::ArgMax(_) | Reducer::ArgMin(_) if op.axes.len() != 1 => {
-                return Err(format!("over {} axes", op.axes.len()));
+                return Err(format!("expected 1 axis, found {}", op.axes.len()));
             }
             Reducer::ArgMax(last) => (How::ArgMax { last }, Expr::Read(0), Expr::Folded),
             Reducer::ArgMin(last) => (How::ArgMin { last }, Expr::Read(0), Expr::Folded),
@@ -315,7 +315,7 @@ impl Lowering {
         if fact.datum_type.is_float() != (x.scalar == Scalar::F32)
             && !matches!(how, How::ArgMax { .. } | How::ArgMin { .. })
         {
-            return Err(format!("it produces {:?}", fact.datum_type));
+            return Err(format!("results of type {:?}", fact.datum_type));
         }
         let result = self.reduce(name, &x, &op.axes, how, of, value);
         let fold = self.program.kernels.last_mut().and_then(|kernel| kernel.fold.as_mut());
@@ -381,7 +381,7 @@ fn binary(name: &str) -> Result<Binary, Refusal> {
         "LTE" => Binary::LessEqual,
         "GT" => Binary::Greater,
         "GTE" => Binary::GreaterEqual,
-        _ => return Err("a device program has nothing for it".into()),
+        _ => return Err("the operator is not implemented on devices".into()),
     })
 }
 
@@ -407,7 +407,7 @@ fn element_wise(op: &ElementWiseOp, dtype: DatumType) -> Result<Expr, Refusal> {
         return Ok(x().binary(Binary::Pow, Expr::f32(op.exponent)));
     }
     if let Some(QuantizeOperator { scale, zero_point, to }) = op.0.downcast_ref() {
-        let Some([least, greatest]) = range(*to) else { return Err(format!("it produces {to:?}")) };
+        let Some([least, greatest]) = range(*to) else { return Err(format!("results of type {to:?}")) };
         let x = if dtype.is_float() { x() } else { Expr::Cast(Scalar::F32, Box::new(x())) };
         let whole = x.binary(Binary::Div, Expr::f32(*scale)).unary(Unary::RoundEven);
         let shifted = whole.binary(Binary::Add, Expr::f32(*zero_point));
@@ -419,7 +419,7 @@ fn element_wise(op: &ElementWiseOp, dtype: DatumType) -> Result<Expr, Refusal> {
         let sign = if op.detect_positive { Binary::Greater } else { Binary::Less };
         return match (op.detect_positive, op.detect_negative) {
             (true, true) => Ok(is_infinite),
-            (false, false) => Err("it detects nothing".into()),
+            (false, false) => Err("the operator must detect an infinity".into()),
             _ => Ok(is_infinite.binary(Binary::And, x().binary(sign, Expr::f32(0.0)))),
         };
     }
@@ -480,7 +480,7 @@ fn element_wise(op: &ElementWiseOp, dtype: DatumType) -> Result<Expr, Refusal> {
             let gate = gate.binary(Binary::Min, Expr::f32(1.0)).binary(Binary::Max, Expr::f32(0.0));
             return Ok(x().binary(Binary::Mul, gate));
         }
-        _ => return Err("a device program has nothing for it".into()),
+        _ => return Err("the operator is not implemented on devices".into()),
     };
     Ok(x().unary(unary))
 }

@@ -89,10 +89,10 @@ impl Lowering {
         x: &StridedValue,
         shape: &[usize],
     ) -> Result<StridedValue, Refusal> {
-        let [on, off] = [&op.on, &op.off].map(|tensor| uniform(tensor).ok_or("its values are not numbers"));
+        let [on, off] = [&op.on, &op.off].map(|tensor| uniform(tensor).ok_or("the values must be numbers"));
         let (on, off) = (on?, off?);
         if x.scalar != Scalar::I32 {
-            return Err("its indices are fractions".into());
+            return Err("the indices must be integers".into());
         }
         let dims = (0..x.shape.len()).map(|dim| Axis::dim(dim + usize::from(dim >= op.axis), x.stride(dim)));
         let reads = vec![x.read(dims.collect()), self.coordinate(op.axis, op.dim)];
@@ -115,7 +115,7 @@ impl Lowering {
         shape: &[usize],
     ) -> Result<StridedValue, Refusal> {
         let (x, rank) = (given.value(0)?, shape.len());
-        let Some(Number::I32(diagonal)) = given.number(1) else { return Err("its diagonal is not constant".into()) };
+        let Some(Number::I32(diagonal)) = given.number(1) else { return Err("the diagonal must be constant".into()) };
         let reads =
             vec![x.at(rank), self.coordinate(rank - 2, shape[rank - 2]), self.coordinate(rank - 1, shape[rank - 1])];
         // Far diagonals have everything on one side.
@@ -152,7 +152,7 @@ impl Lowering {
                     };
                     let table: Vec<i64> = (0..shape[dim] as i64).map(|at| index(at - before)).collect();
                     if table.iter().any(|at| !(0..length).contains(at)) {
-                        return Err("it is reflected more than once".into());
+                        return Err("the padding must reflect elements at most once".into());
                     }
                     axis = Axis { table: Some(reads.len() + 1), ..Axis::sum(Vec::new(), x.strides[dim]) };
                     let bits = table.into_iter().map(|at| at as u32).collect();
@@ -197,7 +197,7 @@ impl Lowering {
             }
             let plan = op.plan_axis(scale, from, to);
             if plan.extrapolated.contains(&true) {
-                return Err("it reads outside of the image".into());
+                return Err("reads outside of the image are not supported".into());
             }
             let table = |bits: Vec<u32>| (bits, vec![to, plan.window]);
             let (bits, dims) = table(plan.indices.iter().map(|at| *at as u32).collect());

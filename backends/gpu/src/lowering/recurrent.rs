@@ -16,9 +16,11 @@ impl Lowering {
         facts: &[&TypedFact],
     ) -> Result<Vec<StridedValue>, Refusal> {
         let x = given.value(0)?;
-        let [batch, steps, _] = x.shape[..] else { return Err(format!("a sequence of {} dims", x.shape.len())) };
+        let [batch, steps, _] = x.shape[..] else {
+            return Err(format!("a sequence must have 3 dims, got {}", x.shape.len()));
+        };
         if steps > MAX_STEPS {
-            return Err(format!("{steps} steps; at most {MAX_STEPS}"));
+            return Err(format!("a sequence must have at most {MAX_STEPS} steps, got {steps}"));
         }
         let hidden = op.hidden;
         let weights = if op.projected { 1 } else { 2 };
@@ -28,14 +30,14 @@ impl Lowering {
                 return Ok(None);
             }
             let all = given.value(weights + 1)?;
-            let stride = all.strides.last().copied().ok_or("its bias has no dims")?;
+            let stride = all.strides.last().copied().ok_or("the bias must have at least 1 dim, got 0")?;
             let offset = all.offset + stride * (part * 3 * hidden) as i64;
             Ok(Some(StridedValue { shape: vec![3 * hidden], strides: vec![stride], offset, ..all }))
         };
         let xh = if op.projected { x } else { self.product(&x, &given.value(1)?, bias(0)?.as_ref()) };
         let mut state = given.value(given.len() - 1)?;
         if state.len() != batch * hidden {
-            return Err(format!("a state of {:?}", state.shape));
+            return Err(format!("the state must have {} elements, got {:?}", batch * hidden, state.shape));
         }
         if !state.is_whole() {
             state = self.copy("GRU", &state);

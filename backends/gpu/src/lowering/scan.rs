@@ -22,16 +22,19 @@ impl Lowering {
             let scan = mapping.as_scan()?;
             Some(value.shape[scan.axis].div_ceil(scan.chunk.unsigned_abs()))
         });
-        let steps = lengths.max().ok_or("it has no input with steps")?;
-        if op.skip != 0 || steps > MAX_STEPS {
-            return Err(format!("{steps} steps, {} skipped; at most {MAX_STEPS} and none skipped", op.skip));
+        let steps = lengths.max().ok_or("expected an input with steps, found none")?;
+        if op.skip != 0 {
+            return Err(format!("the scan must skip 0 steps, got {}", op.skip));
+        }
+        if steps > MAX_STEPS {
+            return Err(format!("a sequence must have at most {MAX_STEPS} steps, got {steps}"));
         }
         let mut states: Vec<StridedValue> =
             mappings().filter(|(mapping, _)| mapping.is_state()).map(|(_, value)| value.clone()).collect();
         let mut results: Vec<Option<StridedValue>> = vec![None; facts.len()];
         for output in &op.output_mapping {
             if let Some((slot, _)) = output.scan {
-                let fact = facts.get(slot).ok_or("an output is missing")?;
+                let fact = facts.get(slot).ok_or("an output of the scan is missing")?;
                 let (scalar, shape) = (scalar(fact.datum_type)?, shape(fact)?);
                 results[slot] = Some(self.space("Scan", scalar, &shape));
             }
@@ -42,7 +45,7 @@ impl Lowering {
             for (mapping, value) in mappings() {
                 given.push(match mapping {
                     InputMapping::Full => value.clone(),
-                    InputMapping::State => state.next().ok_or("a state is missing")?.clone(),
+                    InputMapping::State => state.next().ok_or("a state of the scan is missing")?.clone(),
                     InputMapping::Scan(scan) => chunk(value, scan.axis, scan.chunk, step)?,
                 });
             }
@@ -53,7 +56,7 @@ impl Lowering {
                     states.push(value.clone());
                 }
                 if let Some((slot, scan)) = mapping.scan {
-                    let whole = results[slot].clone().ok_or("an output is missing")?;
+                    let whole = results[slot].clone().ok_or("an output of the scan is missing")?;
                     let into = chunk(&whole, scan.axis, scan.chunk, step)?;
                     self.copy_into("Scan", &value, &into)?;
                 }
@@ -64,7 +67,7 @@ impl Lowering {
                 }
             }
         }
-        let missing = || text("an output is never computed");
+        let missing = || text("an output of the scan is never computed");
         results.into_iter().map(|value| value.ok_or_else(missing)).collect()
     }
 }
@@ -73,7 +76,7 @@ impl Lowering {
 fn chunk(of: &StridedValue, axis: usize, chunk: isize, step: usize) -> Result<StridedValue, Refusal> {
     let (length, size) = (of.shape[axis], chunk.unsigned_abs());
     if size == 0 || length % size != 0 {
-        return Err(format!("{length} steps in parts of {size}"));
+        return Err(format!("the steps must be a multiple of {size}, got {length}"));
     }
     let at = if chunk < 0 { length - (step + 1) * size } else { step * size };
     let mut part = of.clone();

@@ -74,7 +74,7 @@ pub(crate) fn shader(
     let arrays = kernel.arrays().into_iter().chain([kernel.write.array]);
     let largest = arrays.map(|array| program.arrays[array].words().saturating_mul(4)).max().unwrap_or(0);
     if largest > LARGEST {
-        return Err(format!("an array has {largest} bytes; its kernels count to {LARGEST}"));
+        return Err(format!("an array must have at most {LARGEST} bytes, got {largest}"));
     }
     let mut text = Text::new(dialect, program, kernel, number);
     let fold: usize = kernel.fold.as_ref().map_or(0, |fold| fold.dims.iter().product());
@@ -89,7 +89,7 @@ pub(crate) fn shader(
     };
     let WrittenForm { block, groups, turns } = form;
     if groups[1] > width.most || groups[2] > width.most {
-        return Err(format!("{} elements are more than the device counts", kernel.len()));
+        return Err(format!("an array of {} elements exceeds the grid of the device", kernel.len()));
     }
     let (block, groups) = (block.map(|count| count as u32), groups.map(|count| count as u32));
     let (text, arrays) = text.finish();

@@ -146,7 +146,7 @@ impl ProgramSteps {
         let [index, nans, value, first] = [index, nans, value, first].map(scalar_of);
         let index = self.lowering.map(name, Scalar::I32, &[], &[&index, &nans, &value, &first], checked);
         if let Some(kernel) = self.lowering.program.kernels.last_mut() {
-            kernel.fails = Some("it has no element other than NaN, so there is no maximum".into());
+            kernel.fails = Some("expected at least one number, found only NaN".into());
         }
         [index, value]
     }

@@ -66,7 +66,7 @@ fn a_constant_that_does_not_fit_an_integer_of_the_device_is_refused() {
     let bytes =
         model_of_opset(18, &[("x", D::INT64, &["2"])], &[("y", D::INT64, &["2"])], &large, &["y = Add x large"]);
     let error = lower(&TestCase::of("large", bytes, 1).model).unwrap_err();
-    assert!(error.contains("constant `large") && error.contains("it holds 2147483648"), "{error}");
+    assert!(error.contains("constant `large") && error.contains("got 2147483648"), "{error}");
 }
 
 #[test]

@@ -43,7 +43,9 @@ pub(super) fn load(
                 compiled.from_disk += 1;
                 return Ok(module);
             }
-            Err(error) => compiled.warnings.push(format!("compiled again: the driver refuses what was kept: {error}")),
+            Err(error) => {
+                compiled.warnings.push(format!("compiled again: the driver rejects the cached code: {error}"))
+            }
         },
         Some(Kept::Unusable(why)) => compiled.warnings.push(format!("compiled again: {why}")),
         Some(Kept::Nothing) | None => {}
@@ -54,7 +56,7 @@ pub(super) fn load(
     if let Some((folder, key)) = &entry
         && let Err(error) = write_private(folder, key, image.bytes())
     {
-        compiled.warnings.push(format!("what was compiled cannot be written to {}: {error}", folder.display()));
+        compiled.warnings.push(format!("the compiled code cannot be written to {}: {error}", folder.display()));
     }
     Module::load(context, &image)
 }

@@ -207,7 +207,7 @@ impl KernelCode {
         };
         module.map_err(failed)?.function(&self.entry).map_err(|error| match unsupported(context, error) {
             BackendError::Unsupported(why) if why.contains("NOT_FOUND") => BackendError::Unsupported(format!(
-                "it has no kernel `{}`: one that is declared `extern \"C\" __global__` has that name ({why})",
+                "kernel `{}` is not found: declare the kernel `extern \"C\" __global__` ({why})",
                 self.entry
             )),
             other => other,
@@ -223,12 +223,12 @@ impl KernelCode {
         let info = KernelInfo { threads, registers, shared, local };
         let threads = self.threads.iter().map(|number| *number as usize).product::<usize>();
         if threads > info.threads {
-            return refused(format!("{threads} threads in a block; this kernel runs at most {}", info.threads));
+            return refused(format!("a block must have at most {} threads, got {threads}", info.threads));
         }
         if self.shared as usize + info.shared > FREE_SHARED {
             let too_much = |error: Error| match failed(error) {
                 BackendError::Unsupported(why) => BackendError::Unsupported(format!(
-                    "{} B of shared memory in addition to the {} B of the kernel, more than a block may have ({why})",
+                    "a block cannot have {} B of shared memory in addition to the {} B of the kernel ({why})",
                     self.shared, info.shared
                 )),
                 other => other,
@@ -237,7 +237,7 @@ impl KernelCode {
         }
         let Some(sizes) = function.parameters().map_err(failed)? else { return Ok(info) };
         if sizes.len() != self.arguments.len() {
-            return refused(format!("it expects {} arguments; `arguments` has {}", sizes.len(), self.arguments.len()));
+            return refused(format!("`arguments` must have {} entries, got {}", sizes.len(), self.arguments.len()));
         }
         for (at, (takes, argument)) in std::iter::zip(sizes, &self.arguments).enumerate() {
             let (what, has) = match argument {
@@ -245,9 +245,7 @@ impl KernelCode {
                 CudaArgument::Number { size, .. } => ("a number", *size),
             };
             if takes != has {
-                return refused(format!(
-                    "argument {at} is {what} of {has} bytes, and the kernel expects {takes} there"
-                ));
+                return refused(format!("argument {at} must have {takes} bytes, got {what} of {has} bytes"));
             }
         }
         Ok(info)
@@ -395,7 +393,7 @@ impl<A: KernelDevice> Session for CudaKernelSession<A> {
         _: &mut [()],
     ) -> Result<(), BackendError> {
         if batch != 1 {
-            return Err(BackendError::Call(format!("a kernel expects one item per call, not {batch}")));
+            return Err(BackendError::Call(format!("a kernel expects one item per call, got {batch}")));
         }
         let (_, api) = self.device.api()?;
         let inputs: ArrayVec<&[u8], MAX_PORTS> = inputs.iter().map(|input| input.bytes).collect();

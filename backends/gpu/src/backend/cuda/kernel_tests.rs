@@ -110,7 +110,7 @@ fn a_kernel_works_in_place() {
     }
     for (keys, expected) in [
         ("in_place: { z: x }", "found `z: x`"),
-        ("in_place: {}", "the kernel does not get `x`"),
+        ("in_place: {}", "`arguments` must name `x`"),
         ("in_place: { y: x }, time_limit: 0s", "more than 0 and at most 120 s"),
     ] {
         let problems = plan(folder.path(), &node(keys), true).unwrap_err().to_string();
@@ -142,23 +142,23 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
         KERNEL,
         &changed("entry: every_second", "entry: every"),
         true,
-        &["it has no kernel `every`", "extern \"C\""],
+        &["kernel `every` is not found", "extern \"C\""],
     );
     refused(KERNEL, &changed("      entry: every_second\n", ""), true, &["is missing: the name of the kernel"]);
-    refused(KERNEL, &changed(", { f32: 7 }]", "]"), true, &["it expects 5 arguments; `arguments` has 4"]);
+    refused(KERNEL, &changed(", { f32: 7 }]", "]"), true, &["`arguments` must have 5 entries, got 4"]);
     refused(
         KERNEL,
         &changed("{ f32: 7 }", "{ f64: 7 }"),
         true,
-        &["argument 4 is a number of 8 bytes, and the kernel expects 4 there"],
+        &["argument 4 must have 4 bytes, got a number of 8 bytes"],
     );
-    refused(KERNEL, &changed("{ f32: 7 }", "{ i32: 7.5 }"), true, &["7.5 is not a whole number"]);
+    refused(KERNEL, &changed("{ f32: 7 }", "{ i32: 7.5 }"), true, &["expected a whole number, found 7.5"]);
     refused(KERNEL, &changed("{ f32: 7 }", "{ u32: 'n - 9' }"), true, &["-4 does not fit u32"]);
     refused(
         KERNEL,
         &changed("[x, y, places,", "[x, z, places,"),
         true,
-        &["`z` is not a port of the node; the ports are `x`, `places`, `y`", "the kernel does not get `y`"],
+        &["expected a port (`x`, `places`, `y`), found `z`", "`arguments` must name `y`"],
     );
     refused(
         KERNEL,
@@ -170,10 +170,10 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
         KERNEL,
         &changed("block: [2]", "block: [64, 32]"),
         true,
-        &["2048 threads in a block; this kernel runs at most 1024"],
+        &["a block must have at most 1024 threads, got 2048"],
     );
     refused(KERNEL, &changed("block: [2]", "block: []"), true, &["`block` is missing"]);
-    refused(KERNEL, &changed("shared: 2 * 4", "shared: 4 * n - 20"), true, &["which is not a length"]);
+    refused(KERNEL, &changed("shared: 2 * 4", "shared: 4 * n - 20"), true, &["must be at least 1"]);
     refused(KERNEL, &changed("STEP: 2", "'2STEP': 2"), true, &["is not a valid macro name"]);
     refused(KERNEL, &changed("defines:", "constants:"), true, &["is for kernels of WGSL only"]);
     refused(KERNEL, &changed("dtype: i32", "dtype: f64"), true, &["dtype` must be f32, i32 or u8, got f64"]);
@@ -181,20 +181,20 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
         KERNEL,
         &changed("source: k.cu", "source: k.cu\n      device: wgpu"),
         true,
-        &["`k.cu` is not a source for `device: wgpu`"],
+        &["for `device: wgpu`, got `k.cu`"],
     );
     refused(
         KERNEL,
         &changed("source: k.cu", "source: k.cu\n      device: tpu"),
         true,
-        &["there is no device `tpu` for kernels"],
+        &["`device` must be `wgpu` or `cuda`, got `tpu`"],
     );
     std::fs::write(here.join("k.cubin"), "text").unwrap();
     std::fs::write(here.join("k.ptx"), "text").unwrap();
     let other = |end: &str| changed("source: k.cu", &format!("source: k.{end}"));
     refused(KERNEL, &other("cubin"), true, &["is for kernels of CUDA C only"]);
     let other = |end: &str| other(end).replace("      defines: { STEP: 2 }\n", "");
-    refused(KERNEL, &other("cubin"), true, &["`k.cubin`: ", "it is not a cubin"]);
+    refused(KERNEL, &other("cubin"), true, &["`k.cubin`: ", "not a cubin"]);
     refused(KERNEL, &other("ptx"), true, &["`k.ptx`: ", "cuModuleLoadDataEx"]);
     std::fs::remove_file(here.join("k.cu")).unwrap();
     let problems = plan(here, &good, true).unwrap_err().to_string();

@@ -174,7 +174,7 @@ fn path_bytes(path: &Path) -> Vec<u8> {
 }
 
 fn unexpected() -> BackendError {
-    BackendError::Call("the process of the device sent an unexpected answer".into())
+    BackendError::Call("the device process sent an unexpected answer".into())
 }
 
 impl Drop for IsolatedCuda {

@@ -134,7 +134,7 @@ impl CudaProgram {
             // What a library does not run after all, kernels of limen's own do.
             Err(BackendError::Unsupported(why)) => {
                 let mut made = CudaProgram::make(context, program, cache, captures, false)?;
-                made.compiled.warnings.push(format!("without NVIDIA's libraries, which failed: {why}"));
+                made.compiled.warnings.push(format!("compiled without NVIDIA's libraries, which failed: {why}"));
                 Ok(made)
             }
             made => made,
@@ -384,7 +384,9 @@ fn shaders(program: &Program, routines: &[Option<RoutineCall>]) -> Result<Vec<Sh
         let shader = shader(&CudaC { half: program.half }, program, kernel, at + 1, WIDTH).map_err(refused)?;
         match shader.arrays.len() <= MAX_ARRAYS {
             true => Ok(shader),
-            false => Err(refused(format!("{} arrays at once; there may be {MAX_ARRAYS}", shader.arrays.len()))),
+            false => {
+                Err(refused(format!("a kernel must have at most {MAX_ARRAYS} arrays, got {}", shader.arrays.len())))
+            }
         }
     });
     written.collect()
@@ -483,9 +485,9 @@ impl ProgramDevice for CudaApi {
         }
         let arch = self.context.info().arch;
         match self.context.check_products() {
-            _ if arch < FIRST_TF32 => Some(format!("TF32, which begins with sm_{FIRST_TF32}; it is sm_{arch}")),
+            _ if arch < FIRST_TF32 => Some(format!("the GPU must be sm_{FIRST_TF32} or later, got sm_{arch}")),
             Ok(()) => None,
-            Err(why) => Some(format!("products in TF32: {why}")),
+            Err(why) => Some(why.to_string()),
         }
     }
 

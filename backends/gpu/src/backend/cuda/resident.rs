@@ -52,13 +52,13 @@ impl From<Error> for DeviceFault {
 
 /// NVIDIA's documentation says of such errors that the process must be terminated and relaunched.
 pub(super) const FINAL: &str =
-    "the device is of no use to this process any more (`run: { isolation: process }` would start another one)";
+    "this process cannot use the device any more; to recover, write `run: { isolation: process }`";
 
 impl CudaApi {
     pub(super) fn open(number: usize) -> Result<CudaApi, Error> {
         let dead = DEAD.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, why)) = dead.iter().find(|(dead, _)| *dead == number) {
-            return Err(Error::Refused(format!("an earlier error has ended it for this process: {why}")));
+            return Err(Error::Refused(format!("this process cannot use the device after an earlier error: {why}")));
         }
         drop(dead);
         let context = Context::open(number)?;
@@ -135,7 +135,7 @@ struct FaultReport {
 }
 
 /// What failed, if it is not known which kernel did.
-pub(super) const UNKNOWN_FAULT: &str = "an operator: a result does not fit 32 bits";
+pub(super) const UNKNOWN_FAULT: &str = "a result of an operator does not fit 32 bits";
 
 impl FaultReport {
     fn fault(&self) -> Option<DeviceFault> {
@@ -252,7 +252,7 @@ impl Api for CudaApi {
         match event.event.query() {
             Ok(true) => event.report.as_ref().and_then(FaultReport::fault).map_or(EventState::Done, EventState::Failed),
             Ok(false) if event.begun.elapsed() > event.time_limit => {
-                self.context.give_up(format!("a call did not end in {:?}", event.time_limit));
+                self.context.give_up(format!("a call did not finish within {:?}", event.time_limit));
                 self.context.fault().map_or(EventState::Pending, |error| EventState::Failed(error.into()))
             }
             Ok(false) => EventState::Pending,
@@ -307,7 +307,7 @@ impl Api for CudaApi {
 
     fn refuses(spec: &PortSpec) -> Option<String> {
         let fits = matches!(spec.dtype, DType::F32 | DType::I32 | DType::U8);
-        (!fits).then(|| format!("elements of type {}; there it has f32, i32 and u8", spec.dtype))
+        (!fits).then(|| format!("elements on a device must be f32, i32 or u8, got {}", spec.dtype))
     }
 }
 

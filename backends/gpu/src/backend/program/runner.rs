@@ -70,13 +70,13 @@ impl<A: ProgramDevice> ProgramRunner<A> {
     pub(super) fn new(model: &Arc<ProgramModel<A>>, call: &Call) -> Result<Self, BackendError> {
         let n = call.inputs.len();
         if n > MAX_INPUTS {
-            let why = format!("the model has {n} inputs and states; at most {MAX_INPUTS}");
+            let why = format!("the model must have at most {MAX_INPUTS} inputs and states, got {n}");
             return Err(BackendError::Unsupported(why));
         }
         let (generation, api) = model.device.api()?;
         if let Some(lacks) = api.lacks(call.precision) {
             let precision = call.precision.name();
-            let why = format!("`precision: {precision}`: `{}` has no {lacks}", api.name());
+            let why = format!("`precision: {precision}` on `{}`: {lacks}", api.name());
             return Err(BackendError::Unsupported(why));
         }
         let shapes = |batch: &usize| call.inputs.iter().map(|input| input.shape(*batch)).collect::<Vec<_>>();
@@ -101,7 +101,7 @@ impl<A: ProgramDevice> ProgramRunner<A> {
                 // Calls of so many items are made as several ones.
                 Err(BackendError::OutOfMemory(why)) if !runner.plans.is_empty() => {
                     runner.lacks_memory = Some(why.clone());
-                    let warning = format!("calls of {batch} items are made as calls of fewer: {why}");
+                    let warning = format!("calls of {batch} items are split into smaller calls: {why}");
                     model.compiled.lock().unwrap_or_else(PoisonError::into_inner).warnings.push(warning);
                     break;
                 }
@@ -134,7 +134,7 @@ impl<A: ProgramDevice> ProgramRunner<A> {
         let outlets = model.output_outlets().map_err(BackendError::call)?.iter();
         let outputs = outlets.map(|outlet| Ok(model.outlet_fact(*outlet).map_err(BackendError::call)?.datum_type));
         let outputs = outputs.collect::<Result<_, BackendError>>()?;
-        let (_, device) = self.device.as_ref().ok_or_else(|| BackendError::Call("no device is open".into()))?;
+        let (_, device) = self.device.as_ref().ok_or_else(|| BackendError::Call("the device is not open".into()))?;
         let bound = device.bind(Arc::new(program), self.model.cache.as_deref())?;
         self.model.compiled.lock().unwrap_or_else(PoisonError::into_inner).add(bound.compiled());
         while self.plans.len() >= self.kept {
@@ -162,7 +162,7 @@ impl<A: ProgramDevice> ProgramRunner<A> {
             |shapes: &Vec<Vec<usize>>| shapes.iter().map(Vec::as_slice).eq(inputs.iter().map(|input| input.shape));
         if !self.varies && !self.planned.iter().any(is_planned) {
             let shapes: Vec<_> = inputs.iter().map(|input| input.shape).collect();
-            return Err(BackendError::Call(format!("nothing was compiled for inputs of {shapes:?}")));
+            return Err(BackendError::Call(format!("expected inputs of a planned shape, found {shapes:?}")));
         }
         self.prepare(inputs.iter().map(|input| input.shape.to_vec()).collect())?;
         Ok(self.plans.len() - 1)
@@ -185,8 +185,9 @@ impl<A: ProgramDevice> Runner for ProgramRunner<A> {
             given.map(|(input, wide)| if wide.is_empty() { input.bytes } else { bytemuck::cast_slice(wide) }).collect();
         let program = bound.program().clone();
         for (array, given) in std::iter::zip(&program.inputs, &given) {
-            if program.arrays[*array].words() * 4 != given.len() {
-                return Err(BackendError::Call(format!("an input has {} bytes", given.len())));
+            let bytes = program.arrays[*array].words() * 4;
+            if bytes != given.len() {
+                return Err(BackendError::Call(format!("an input must have {bytes} bytes, got {}", given.len())));
             }
         }
         bound.run(&given, &mut |at, bytes| {

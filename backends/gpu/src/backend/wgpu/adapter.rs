@@ -38,11 +38,11 @@ pub fn gpu_adapters() -> Vec<GpuAdapter> {
 /// The kind of an adapter, its driver, and its API.
 pub(super) fn about(info: &AdapterInfo) -> String {
     let kind = match info.device_type {
-        DeviceType::DiscreteGpu => "a GPU of its own",
-        DeviceType::IntegratedGpu => "a GPU within the processor",
-        DeviceType::VirtualGpu => "a virtual GPU",
+        DeviceType::DiscreteGpu => "discrete GPU",
+        DeviceType::IntegratedGpu => "integrated GPU",
+        DeviceType::VirtualGpu => "virtual GPU",
         DeviceType::Cpu => "computes on the CPU",
-        DeviceType::Other => "of unknown kind",
+        DeviceType::Other => "unknown kind of GPU",
     };
     format!("{kind}, driver {} {}, {}", info.driver, info.driver_info, info.backend)
 }
@@ -86,13 +86,13 @@ pub(super) fn adapter_number(options: &BackendOptions) -> Result<usize, BackendE
     let best = found.iter().copied().filter(|number| options.allow_software || !is_software(number)).min_by_key(rank);
     best.ok_or_else(|| match found.first() {
         Some(software) => BackendError::Unavailable(format!(
-            "the only adapter{}, `{}`, computes on the CPU; `--allow-software` allows that, for tests; for a GPU, install its Vulkan driver",
-            if options.gpu.is_some() { " that is asked for" } else { "" },
+            "expected a GPU{}, found `{}`, which computes on the CPU; install the Vulkan driver of a GPU, or write `--allow-software` for tests",
+            if options.gpu.is_some() { " for `--gpu`" } else { "" },
             names[*software]
         )),
         None => BackendError::Unavailable(
-            "no adapter was found; install the Vulkan driver of the GPU and what it needs: in a container with NVIDIA's, Debian's \
-             `libvulkan1`, `libegl1` and `libglx0` (for a driver that computes on the CPU, for tests: `mesa-vulkan-drivers`)"
+            "no adapter was found; install the Vulkan driver of the GPU (in a Debian container with an NVIDIA GPU also \
+             `libvulkan1`, `libegl1` and `libglx0`; for tests on the CPU, `mesa-vulkan-drivers`)"
                 .into(),
         ),
     })

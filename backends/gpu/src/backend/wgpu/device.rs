@@ -57,7 +57,8 @@ impl Device {
             wgpu::DeviceDescriptor { required_limits: limits.clone(), required_features, ..Default::default() };
         let info = adapter.get_info();
         let refused = |why: String| BackendError::Unavailable(format!("`{}` cannot be opened: {why}", info.name));
-        let opened = ready(adapter.request_device(&wanted)).ok_or_else(|| refused("it does not answer".into()))?;
+        let opened =
+            ready(adapter.request_device(&wanted)).ok_or_else(|| refused("the driver does not answer".into()))?;
         let (device, queue) = opened.map_err(|error| refused(one_line(&error.to_string())))?;
         let tick = has_clock.then(|| queue.get_timestamp_period());
         let faults = Arc::new(Faults::default());
@@ -108,7 +109,7 @@ impl Device {
     /// Returns why it was lost.
     pub(super) fn why_lost(&self) -> String {
         let first = self.faults.first.lock().unwrap_or_else(PoisonError::into_inner);
-        let why = first.as_deref().map_or_else(|| "no reason is known".into(), one_line);
+        let why = first.as_deref().map_or_else(|| "the reason is unknown".into(), one_line);
         format!("{}: {why}", self.info.name)
     }
 

@@ -50,7 +50,7 @@ impl Backend for WgpuKernel {
         let limits = &api.device.limits;
         let most = limits.max_compute_workgroups_per_dimension;
         if let Some(groups) = model.groups.iter().find(|groups| **groups > most) {
-            let why = format!("{groups} workgroups along a dim; the adapter runs at most {most}");
+            let why = format!("`grid` must be at most {most} along each dim on this adapter, got {groups}");
             return Err(BackendError::Unsupported(why));
         }
         // Compiled here to find out whether it can be.
@@ -186,7 +186,7 @@ impl Session for KernelSession {
         _: &mut [()],
     ) -> Result<(), BackendError> {
         if batch != 1 {
-            return Err(BackendError::Call(format!("a kernel expects one item per call, not {batch}")));
+            return Err(BackendError::Call(format!("a kernel expects one item per call, got {batch}")));
         }
         let (_, api) = self.device.api()?;
         let (device, queue) = (&api.device.device, &api.device.queue);

@@ -77,7 +77,7 @@ impl Mapping {
 }
 
 /// What failed, if it is not known which kernel did.
-pub(super) const UNKNOWN_FAULT: &str = "an operator: a result does not fit 32 bits";
+pub(super) const UNKNOWN_FAULT: &str = "a result of an operator does not fit 32 bits";
 
 /// The bytes of an array; no buffer is empty.
 fn bytes(len: usize) -> u64 {
@@ -156,12 +156,12 @@ impl Loaded {
         all.map_async(wgpu::MapMode::Read, move |result| mapping.end(result.is_ok()));
         let wait = wgpu::PollType::Wait { submission_index: Some(submission), timeout: Some(LONGEST_CALL) };
         let is_mapped = match self.device.device.poll(wait) {
-            Ok(_) => self.mapping.wait(LONGEST_CALL).ok_or("its outputs were not mapped".to_string()),
+            Ok(_) => self.mapping.wait(LONGEST_CALL).ok_or("the outputs were not mapped".to_string()),
             Err(error) => Err(error.to_string()),
         };
         // A callback that comes later would be taken for that of the next call: no call follows.
         let is_mapped = is_mapped.unwrap_or_else(|why| {
-            self.device.lose(format!("a call did not end: {why}"));
+            self.device.lose(format!("a call did not finish: {why}"));
             false
         });
         let checked = self.device.check();
@@ -244,7 +244,7 @@ fn check_sizes(device: &Device, program: &Program) -> Result<(), String> {
     let most = limits.max_buffer_size.min(limits.max_storage_buffer_binding_size).min(i32::MAX as u64);
     let largest = program.arrays.iter().map(|array| bytes(array.words())).max().unwrap_or(0);
     if largest > most {
-        return Err(format!("a tensor has {largest} bytes; the adapter supports at most {most}"));
+        return Err(format!("a tensor must have at most {most} bytes on this adapter, got {largest}"));
     }
     Ok(())
 }
@@ -260,11 +260,11 @@ fn shaders(device: &Device, program: &Program, width: Width) -> Result<Vec<Shade
         if shader.turns > device.most_turns {
             let (turns, most) = (shader.turns, device.most_turns);
             return Err(refused(format!(
-                "a loop of {turns} turns; this version of the driver ends a loop after {most} and produces wrong numbers"
+                "a loop must have at most {most} iterations with this driver, got {turns}; install Mesa 25 or later"
             )));
         }
         if bound > most {
-            return Err(refused(format!("{bound} buffers at once; the adapter supports {most}")));
+            return Err(refused(format!("a kernel must have at most {most} buffers on this adapter, got {bound}")));
         }
         Ok(shader)
     });

@@ -120,8 +120,8 @@ impl ProgramDevice for WgpuApi {
         match precision {
             Precision::F32 => None,
             Precision::F16 if self.device.has_halves => None,
-            Precision::F16 | Precision::Bf16 => Some("such fractions of 16 bits".into()),
-            Precision::Tf32 => Some("products in TF32; `cuda` has".into()),
+            Precision::F16 | Precision::Bf16 => Some("write `precision: f32`".into()),
+            Precision::Tf32 => Some("write `precision: f32`, or `backend: cuda`".into()),
         }
     }
 

@@ -56,7 +56,7 @@ impl WgpuApi {
         let waiter = Waiter::new("wgpu", move |submission| {
             let wait = PollType::Wait { submission_index: Some(submission), timeout: Some(LONGEST_CALL) };
             if let Err(error) = polled.device.poll(wait) {
-                polled.lose(format!("a call did not end: {error}"));
+                polled.lose(format!("a call did not finish: {error}"));
             }
         });
         Ok(WgpuApi { device, waiter, pending: Mutex::default(), last: Mutex::default() })
@@ -414,7 +414,7 @@ impl Api for WgpuApi {
             if !is_over {
                 return EventState::Pending;
             }
-            self.device.lose(format!("a call did not end in {:?}", event.time_limit));
+            self.device.lose(format!("a call did not finish within {:?}", event.time_limit));
         }
         let fault = self.lost().or_else(|| event.report.as_ref().and_then(FaultReport::fault));
         known.insert(fault.map_or(EventState::Done, EventState::Failed)).clone()
@@ -434,7 +434,7 @@ impl Api for WgpuApi {
             match self.device.device.poll(wait) {
                 Ok(_) => event.cell.wait(at_most),
                 Err(PollError::Timeout) => {}
-                Err(error) => self.device.lose(format!("a call cannot be waited for: {error}")),
+                Err(error) => self.device.lose(format!("the wait for a call failed: {error}")),
             }
         }
         self.state(event)
@@ -468,6 +468,6 @@ impl Api for WgpuApi {
 
     fn refuses(spec: &PortSpec) -> Option<String> {
         let fits = matches!(spec.dtype, DType::F32 | DType::I32 | DType::U8);
-        (!fits).then(|| format!("elements of type {}; there it has f32, i32 and u8", spec.dtype))
+        (!fits).then(|| format!("elements on a device must be f32, i32 or u8, got {}", spec.dtype))
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn plan(
     let Some(entry) = &config.entry else {
         errors
             .at("entry", "`entry` is missing: the name of the kernel")
-            .help("write its name, and declare it `extern \"C\" __global__`");
+            .help("write `entry: NAME`, and declare `NAME` as `extern \"C\" __global__`");
         ports(config, given, &mut errors)?;
         return Err(errors);
     };
@@ -51,16 +51,15 @@ pub(super) fn plan(
     for (field, numbers, most) in [("grid", blocks, MAX_BLOCKS), ("block", threads, MAX_THREADS)] {
         for (number, most) in std::iter::zip(numbers, most).filter(|(number, most)| number > most) {
             let message = format!("`{field}` must be at most {most} along this dim, got {number}");
-            errors.at(field, message).help("let each thread compute more, or divide the dims otherwise");
+            errors.at(field, message).help(format!("write at most {most}, and let each thread compute more elements"));
         }
     }
-    let shared = config
-        .shared
-        .as_ref()
-        .map(|shared| shared.length(&symbols))
-        .transpose()
-        .and_then(|bytes| u32::try_from(bytes.unwrap_or(0)).map_err(|_| "`shared` must fit 32 bits".to_string()));
-    let shared = shared.map_err(|why| _ = errors.at("shared", why).help("write the bytes of a block")).unwrap_or(0);
+    let shared = config.shared.as_ref().map(|shared| shared.length(&symbols)).transpose().and_then(|bytes| {
+        let bytes = bytes.unwrap_or(0);
+        u32::try_from(bytes).map_err(|_| format!("`shared` must be at most {} bytes, got {bytes}", u32::MAX))
+    });
+    let help = "write the bytes of shared memory of a block, such as 1024";
+    let shared = shared.map_err(|why| _ = errors.at("shared", why).help(help)).unwrap_or(0);
     let arguments = arguments(config, &signature, &in_place, &symbols, &mut errors);
     let defines = defines(config, &symbols, &mut errors);
     let source = source.and_then(|(language, bytes)| {
@@ -111,13 +110,13 @@ fn prepare<A: KernelDevice>(
     let prepared = CudaKernel::<A>::prepare(model).map_err(|error| {
         errors
             .at("source", format!("`{}`: {}", config.source, plain(error)))
-            .help("change the kernel, or what the node says of it");
+            .help(format!("change `{}` or the config of the node", config.source));
         errors
     })?;
     let show = |numbers: [u32; 3]| numbers.map(|number| number.to_string()).join(" x ");
     let info = prepared.info();
     let note = format!(
-        "{} blocks of {} threads, {} at most; a thread has {} registers and {} of local memory, a block {} of shared memory",
+        "{} blocks of {} threads (at most {}); {} registers and {} of local memory per thread, {} of shared memory per block",
         show(blocks),
         show(threads),
         info.threads,
@@ -126,7 +125,7 @@ fn prepare<A: KernelDevice>(
         show_bytes(info.shared as u64 + u64::from(shared)),
     );
     let note = match A::IS_APART {
-        true => format!("{note}; in a process of its own"),
+        true => format!("{note}; in a separate process"),
         false => note,
     };
     let verified = config.verify.as_ref().map(|file| verify(config, file, &prepared, cx)).transpose()?;
@@ -152,27 +151,30 @@ fn arguments(
             KernelArgument::Port(name) => match ports.iter().position(|port| port == name) {
                 Some(port) => found.push(CudaArgument::Port(port)),
                 None => {
-                    let message = format!("`{name}` is not a port of the node; the ports are {}", names());
-                    errors.at(field, message).help("write one of them, or a number with its type: `{ i32: h }`");
+                    let message = format!("expected a port ({}), found `{name}`", names());
+                    errors
+                        .at(field, message)
+                        .help("write the name of a port, or a number with a type such as `{ i32: h }`");
                 }
             },
             KernelArgument::Number(number) => match number.bytes(symbols) {
                 Ok(bytes) => found.push(CudaArgument::Number { bytes, size: number.size() }),
-                Err(why) => _ = errors.at(field, why).help("write another number, or another type"),
+                Err(why) => _ = errors.at(field, why).help("write a number that fits the type, or write another type"),
             },
         }
     }
     if config.arguments.is_empty() {
         let message = "`arguments` is missing: the parameters of the kernel, in order";
-        errors.at("arguments", message).help(format!("write the ports, {}, and numbers: `{{ i32: 5 }}`", names()));
+        errors.at("arguments", message).help(format!("write ports ({}), and numbers such as `{{ i32: 5 }}`", names()));
         return found;
     }
     let is_copied = |port: usize| in_place.iter().any(|(_, from)| *from == port);
     let is_given = |port: usize| found.iter().any(|argument| matches!(argument, CudaArgument::Port(at) if *at == port));
     for (at, name) in ports.iter().enumerate().filter(|(at, _)| !is_given(*at) && !is_copied(*at)) {
         let side = if at < signature.inputs.len() { "inputs" } else { "outputs" };
-        let message = format!("the kernel does not get `{name}`");
-        errors.at(format!("{side}.{name}"), message).help("name it in `arguments`, where the kernel expects a pointer");
+        let message = format!("`arguments` must name `{name}`");
+        let help = format!("write `{name}` in `arguments`, in the place of the kernel's pointer");
+        errors.at(format!("{side}.{name}"), message).help(help);
     }
     found
 }
@@ -185,12 +187,13 @@ fn defines(config: &KernelConfig, symbols: &Symbols, errors: &mut PlanErrors) ->
         let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
             && name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
         if !is_name {
-            errors.at(&*field, format!("`{name}` is not a valid macro name")).help("write letters, digits and `_`");
+            let help = "write letters, digits and `_`, starting with a letter or `_`";
+            errors.at(&*field, format!("`{name}` is not a valid macro name")).help(help);
             continue;
         }
         match value.text(symbols) {
             Ok(text) => options.push(format!("-D{name}={text}")),
-            Err(why) => _ = errors.at(field, why).help("write a number or the names of `inputs`"),
+            Err(why) => _ = errors.at(field, why).help("write a number, or names of dims in `inputs`"),
         }
     }
     options

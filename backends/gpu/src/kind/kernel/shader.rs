@@ -33,7 +33,8 @@ pub(super) fn plan(
     let source = source.and_then(|source| text(config, source, &mut errors));
     let interface = source.as_ref().and_then(|source| {
         let found = Interface::of(source, config.entry.as_deref());
-        let wrong = |why| _ = errors.at("source", format!("`{}`: {why}", config.source)).help("correct the shader");
+        let help = format!("correct `{}`, or write another `entry`", config.source);
+        let wrong = |why| _ = errors.at("source", format!("`{}`: {why}", config.source)).help(help);
         found.map_err(wrong).ok()
     });
     let Ports { symbols, signature, groups, in_place } = ports(config, given, &mut errors)?;
@@ -54,7 +55,7 @@ pub(super) fn plan(
     let prepared = WgpuKernel::prepare(model).map_err(|error| {
         errors
             .at("source", format!("`{}`: {}", config.source, plain(error)))
-            .help("change the shader, or its grid and constants");
+            .help(format!("change `{}`, `grid` or `constants`", config.source));
         errors
     })?;
     let verified = config.verify.as_ref().map(|file| verify(config, file, &prepared, cx)).transpose()?;
@@ -70,7 +71,7 @@ fn check_variables(config: &KernelConfig, interface: &Interface, signature: &Sig
     let is_port = |name: &String| config.inputs.contains_key(name) || config.outputs.contains_key(name);
     for Variable { name, binding, .. } in interface.variables.iter().filter(|variable| !is_port(&variable.name)) {
         let message = format!("`{name}` (binding {binding}) is neither an input nor an output of the node");
-        errors.at("source", message).help("name it in `inputs` or `outputs`");
+        errors.at("source", message).help(format!("add `{name}` to `inputs` or `outputs`"));
     }
     let sides = [("inputs", &signature.inputs, false), ("outputs", &signature.outputs, true)];
     for (side, ports, is_written) in sides {
@@ -78,42 +79,44 @@ fn check_variables(config: &KernelConfig, interface: &Interface, signature: &Sig
             let field = format!("{side}.{}", port.name);
             if !is_written && config.in_place.values().any(|input| *input == port.name) {
                 if interface.variables.iter().any(|variable| variable.name == port.name) {
-                    let message = format!("the shader declares `{}`, which `in_place` makes an output", port.name);
+                    let message = format!("the shader must not declare `{}`: `in_place` makes it an output", port.name);
                     errors
                         .at(field, message)
-                        .help("leave the variable out of the shader, or the input out of `in_place`");
+                        .help(format!("remove `{}` from the shader, or from `in_place`", port.name));
                 }
                 continue;
             }
             let Some(variable) = interface.variables.iter().find(|variable| variable.name == port.name) else {
-                let message = format!("its entry point uses no variable `{}`, only {}", port.name, names.join(", "));
-                errors.at(field, message).help("name a `var<storage, …>` of the shader");
+                let used = if names.is_empty() { "none".into() } else { names.join(", ") };
+                let message = format!("expected a variable of the entry point ({used}), found `{}`", port.name);
+                errors.at(field, message).help("write the name of a `var<storage, …>` that the entry point uses");
                 continue;
             };
             if variable.is_written != is_written {
                 let access = if is_written { "read_write" } else { "read" };
                 errors
-                    .at(field.clone(), format!("`{}` has the wrong access", port.name))
-                    .help(format!("declare it `var<storage, {access}>`"));
+                    .at(field.clone(), format!("`{}` must be a `var<storage, {access}>`", port.name))
+                    .help(format!("declare `{}` as `var<storage, {access}>` in the shader", port.name));
             }
             match variable.scalar {
                 Some(scalar) if scalar.holds(port.dtype) => {}
                 Some(scalar) => {
-                    let message =
-                        format!("`{}` is {}, and the shader's elements are {}", port.name, port.dtype, scalar.name());
-                    errors.at(field.clone(), message).help("declare `f32` or `i32`; `u8` is packed, four in a `u32`");
+                    let (name, dtype) = (&port.name, port.dtype);
+                    let message = format!("type mismatch: `{name}` is {dtype}, the shader has {}", scalar.name());
+                    let help = format!("declare `{name}` as an array of `f32`, `i32`, or `u32` for four `u8` each");
+                    errors.at(field.clone(), message).help(help);
                 }
                 None => {
                     _ = errors
                         .at(field.clone(), format!("the elements of `{}` must be 32-bit numbers", port.name))
-                        .help("declare an `array<f32>`")
+                        .help(format!("declare `{}` as an `array<f32>`", port.name))
                 }
             }
             let bytes = PortSpec::new(port.dtype, port.shape.iter().cloned()).max_bytes().unwrap_or(0);
             if bytes.next_multiple_of(4).max(4) < variable.least {
                 let message =
-                    format!("`{}` has {bytes} bytes, and the shader's array needs {}", port.name, variable.least);
-                errors.at(field, message).help("declare an array without a length");
+                    format!("the shader's `{}` must have at most {bytes} bytes, got {}", port.name, variable.least);
+                errors.at(field, message).help(format!("declare `{}` as an array without a length", port.name));
             }
         }
     }
@@ -131,24 +134,28 @@ fn constants(
         let known = interface.and_then(|interface| interface.constants.iter().find(|known| known.name == *name));
         match written.value(symbols) {
             Ok(value) if value.fract() != 0.0 && known.is_some_and(|known| !known.is_float) => {
-                let message = format!("`constants.{name}` must be a whole number, as in the shader, got {value}");
-                errors.at(format!("constants.{name}"), message).help("write a whole number, or declare it `f32`");
+                let message = format!("`constants.{name}` must be a whole number, got {value}");
+                let help = format!("write a whole number, or declare `{name}` as `f32` in the shader");
+                errors.at(format!("constants.{name}"), message).help(help);
             }
             Ok(value) => values.extend(known.map(|known| (known.key.clone(), value))),
-            Err(why) => _ = errors.at(format!("constants.{name}"), why).help("write a number or the names of `inputs`"),
+            Err(why) => {
+                let help = "write a number, or names of dims in `inputs`";
+                errors.at(format!("constants.{name}"), why).help(help);
+            }
         }
     }
     let Some(interface) = interface else { return values };
     for name in config.constants.keys().filter(|name| !interface.constants.iter().any(|known| known.name == **name)) {
         let known: Vec<String> = interface.constants.iter().map(|known| format!("`{}`", known.name)).collect();
-        let known = if known.is_empty() { "it has none".into() } else { format!("there are {}", known.join(", ")) };
-        let message = format!("the shader has no `override {name}`: {known}");
-        errors.at(format!("constants.{name}"), message).help("leave it out");
+        let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+        let message = format!("expected an `override` of the shader ({known}), found `{name}`");
+        errors.at(format!("constants.{name}"), message).help(format!("remove `constants.{name}`"));
     }
     let is_without = |known: &&OverrideConstant| !known.has_value && !config.constants.contains_key(&known.name);
     for OverrideConstant { name, .. } in interface.constants.iter().filter(is_without) {
         let message = format!("`override {name}` of the shader has no value");
-        errors.at("source", message).help(format!("write `constants: {{ {name}: … }}`"));
+        errors.at("source", message).help(format!("write `constants: {{ {name}: 1 }}` with the value of `{name}`"));
     }
     values
 }

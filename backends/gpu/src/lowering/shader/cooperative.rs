@@ -9,7 +9,7 @@ use crate::lowering::{How, Kernel, Scalar};
 pub(super) const LONG_FOLD: usize = 256;
 
 pub(super) fn cooperative(text: &mut Text<'_>, kernel: &Kernel, most: usize) -> Result<WrittenForm, String> {
-    let of = kernel.fold.as_ref().ok_or("it folds nothing")?;
+    let of = kernel.fold.as_ref().ok_or("the kernel has no fold")?;
     let (rank, length) = (kernel.dims.len(), of.dims.iter().product::<usize>());
     let groups = spread(kernel.len(), most);
     let scalar = fold::scalar_of(text, &of.value)?;

@@ -9,7 +9,7 @@ impl Text<'_> {
     pub(super) fn expr(&mut self, expr: &Expr) -> Result<Atom, String> {
         Ok(match expr {
             Expr::Read(at) => self.read(*at)?,
-            Expr::Folded => self.folded.clone().ok_or("nothing is folded")?,
+            Expr::Folded => self.folded.clone().ok_or("the kernel has no fold")?,
             Expr::Value(at) => self.values.get(*at).cloned().ok_or("a value is used before it is computed")?,
             Expr::Number(value) => (self.dialect.number(*value), value.scalar()),
             Expr::Unary(op, a) => {
@@ -30,7 +30,7 @@ impl Text<'_> {
             Expr::Select(on, a, b) => {
                 let (on, a, b) = (self.expr(on)?, self.expr(a)?, self.expr(b)?);
                 if a.1 != b.1 {
-                    return Err("selects a fraction or an integer".into());
+                    return Err("both values of a selection must have one type".into());
                 }
                 let is_second = format!("{} != {}", on.0, self.dialect.number(Number::zero(on.1)));
                 (self.name(&self.call("select", &[&b.0, &a.0, &is_second])), a.1)
@@ -104,7 +104,7 @@ fn unary(dialect: &dyn Dialect, op: Unary, (a, scalar): &Atom) -> Result<Atom, S
         Sign => call("sign"),
         BitNot if whole => format!("~({a})"),
         Ceil | Floor | Round | RoundEven if whole => a.clone(),
-        _ if whole || op == BitNot => return Err(format!("{op:?} of {scalar:?}")),
+        _ if whole || op == BitNot => return Err(format!("{op:?} is not defined for {scalar:?}")),
         Acos => call("acos"),
         Acosh => call("acosh"),
         Asin => call("asin"),
@@ -127,7 +127,7 @@ fn unary(dialect: &dyn Dialect, op: Unary, (a, scalar): &Atom) -> Result<Atom, S
         Sqrt => call("sqrt"),
         Tan => call("tan"),
         Tanh => call("flat_tanh"),
-        BitNot | IsInf | IsNan | Not => return Err(format!("{op:?} of {scalar:?}")),
+        BitNot | IsInf | IsNan | Not => return Err(format!("{op:?} is not defined for {scalar:?}")),
     };
     Ok((text, *scalar))
 }
@@ -135,7 +135,7 @@ fn unary(dialect: &dyn Dialect, op: Unary, (a, scalar): &Atom) -> Result<Atom, S
 fn binary(dialect: &dyn Dialect, op: Binary, (a, scalar): &Atom, (b, other): &Atom) -> Result<Atom, String> {
     use Binary::*;
     if scalar != other {
-        return Err(format!("{op:?} of a fraction and an integer"));
+        return Err(format!("{op:?} expects two numbers of one type"));
     }
     let infix = |op: &str| format!("{a} {op} {b}");
     let is = |op: &str| Ok(truth(dialect, &infix(op)));
@@ -173,7 +173,7 @@ fn binary(dialect: &dyn Dialect, op: Binary, (a, scalar): &Atom, (b, other): &At
         BitXor if whole => infix("^"),
         ShiftLeft if whole => call("shift_left"),
         ShiftRight if whole => format!("{a} >> {}", dialect.call("min", &[&dialect.bits(b), "31u"])),
-        _ => return Err(format!("{op:?} of {scalar:?}")),
+        _ => return Err(format!("{op:?} is not defined for {scalar:?}")),
     };
     Ok((text, *scalar))
 }

@@ -13,7 +13,7 @@ pub(super) fn scalar_of(text: &Text<'_>, expr: &Expr) -> Result<Scalar, String> 
         Expr::Unary(_, a) | Expr::Exact(a) => scalar_of(text, a)?,
         Expr::Binary(op, _, _) if op.compares() => Scalar::I32,
         Expr::Binary(_, a, _) | Expr::Select(_, a, _) => scalar_of(text, a)?,
-        Expr::Folded | Expr::Value(_) => return Err("folds what it has folded".into()),
+        Expr::Folded | Expr::Value(_) => return Err("a fold must not read the fold itself".into()),
     })
 }
 

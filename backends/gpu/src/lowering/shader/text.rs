@@ -134,7 +134,11 @@ impl<'a> Text<'a> {
         if offset != 0 || index.is_empty() {
             index.push(offset.to_string());
         }
-        let place = self.arrays.iter().position(|array| *array == read.array).ok_or("an array is no argument")?;
+        let place = self
+            .arrays
+            .iter()
+            .position(|array| *array == read.array)
+            .ok_or("an array is not an argument of the kernel")?;
         let storage = self.program.arrays[read.array].storage();
         let element = self.dialect.element(storage, place, &index.join(" + "));
         let name = if inside.is_empty() {
@@ -156,7 +160,7 @@ impl<'a> Text<'a> {
         if let Some(table) = axis.table {
             let (name, scalar) = self.read(table)?;
             if scalar != Scalar::I32 {
-                return Err("a table of indices has fractions".into());
+                return Err("a table of indices must have integers".into());
             }
             sum.push(name);
         }
@@ -194,10 +198,10 @@ impl<'a> Text<'a> {
             let atom = self.expr(value)?;
             self.values.push(atom);
         }
-        let (value, scalar) = self.values.last().cloned().ok_or("it has no value")?;
+        let (value, scalar) = self.values.last().cloned().ok_or("the kernel has no value")?;
         let (write, array) = (&kernel.write, &self.program.arrays[kernel.write.array]);
         if scalar != array.scalar {
-            return Err(format!("stores {scalar:?} as {:?}", array.scalar));
+            return Err(format!("type mismatch: the value is {scalar:?}, the array {:?}", array.scalar));
         }
         let strides = write.strides.iter().enumerate().map(|(dim, stride)| times(&format!("c{dim}"), *stride));
         let index: Vec<String> = strides.chain([write.offset.to_string()]).collect();

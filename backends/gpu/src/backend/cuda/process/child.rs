@@ -35,7 +35,7 @@ pub(crate) fn serve_device() -> ! {
     std::process::exit(match serve() {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("this process, which uses a GPU for another one, failed: {error}");
+            eprintln!("the device process of limen failed: {error}");
             2
         }
     })
@@ -146,7 +146,7 @@ fn folder(bytes: &Option<Vec<u8>>) -> Option<PathBuf> {
 }
 
 fn missing(what: &str) -> BackendError {
-    BackendError::Call(format!("the process of the device knows no such {what}"))
+    BackendError::Call(format!("the device process does not know this {what}"))
 }
 
 impl ChildDevice {
@@ -157,9 +157,9 @@ impl ChildDevice {
     fn lacks_tf32(&self) -> Option<String> {
         let arch = self.api.context.info().arch;
         match self.api.context.check_products() {
-            _ if arch < FIRST_TF32 => Some(format!("TF32, which begins with sm_{FIRST_TF32}; it is sm_{arch}")),
+            _ if arch < FIRST_TF32 => Some(format!("the GPU must be sm_{FIRST_TF32} or later, got sm_{arch}")),
             Ok(()) => None,
-            Err(why) => Some(format!("products in TF32: {why}")),
+            Err(why) => Some(why.to_string()),
         }
     }
 
@@ -229,7 +229,7 @@ impl ChildDevice {
             let written = pinned.with_bytes(|bytes| self.memory.write_all_at(bytes, *at));
             match written {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => return Err(Failure::Call(format!("shared memory: {error}"))),
+                Ok(Err(error)) => return Err(Failure::Call(format!("shared memory cannot be written: {error}"))),
                 Err(error) => return Err(DeviceFault::from(error).into()),
             }
         }
@@ -393,7 +393,7 @@ impl ChildDevice {
                 let outputs = self.api.run_kernel(kernel, &split(&inputs, bytes), longest)?;
                 Ok((Reply::Ran { outputs: outputs.iter().map(Vec::len).collect() }, outputs))
             }
-            other => Err(BackendError::Call(format!("nobody waits for {other:?}"))),
+            other => Err(BackendError::Call(format!("expected a command with an answer, found {other:?}"))),
         }
     }
 }

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 pub(crate) const ARGUMENT: &str = "limen-device-process";
 
 /// What is said instead of [`FINAL`].
-const AGAIN: &str = "the next call starts its process again, if `on_error` allows one";
+const AGAIN: &str = "the next call restarts the device process if `on_error` allows a call";
 
 /// How long the process may take for what is waited for: compiling a large model takes a minute.
 pub(super) const LONG: Duration = Duration::from_secs(600);
@@ -130,7 +130,7 @@ impl Link {
     pub(super) fn open() -> Result<Link, BackendError> {
         let unavailable = |why: String| BackendError::Unavailable(why);
         if !is_serving(ARGUMENT) {
-            let why = "`isolation: process`: call `limen_infer::trial::serve` first in `main`";
+            let why = "for `isolation: process`, call `limen_infer::trial::serve` first in `main`";
             return Err(unavailable(why.into()));
         }
         let program = this_program().ok_or_else(|| unavailable("the path of this program is unknown".into()))?;
@@ -150,7 +150,7 @@ impl Link {
             Ok((socket, memory, child))
         };
         let (socket, memory, child) =
-            start().map_err(|error| unavailable(format!("the process of the device does not start: {error}")))?;
+            start().map_err(|error| unavailable(format!("the device process cannot start: {error}")))?;
         Ok(Link {
             socket,
             memory,
@@ -192,12 +192,16 @@ impl Link {
 
     /// Writes bytes to the memory that both processes share.
     pub(super) fn write(&self, bytes: &[u8], at: u64) -> Result<(), DeviceFault> {
-        self.memory.write_all_at(bytes, at).map_err(|error| DeviceFault::Call(format!("shared memory: {error}")))
+        self.memory
+            .write_all_at(bytes, at)
+            .map_err(|error| DeviceFault::Call(format!("shared memory cannot be written: {error}")))
     }
 
     /// Reads bytes of it.
     pub(super) fn read(&self, into: &mut [u8], at: u64) -> Result<(), DeviceFault> {
-        self.memory.read_exact_at(into, at).map_err(|error| DeviceFault::Call(format!("shared memory: {error}")))
+        self.memory
+            .read_exact_at(into, at)
+            .map_err(|error| DeviceFault::Call(format!("shared memory cannot be read: {error}")))
     }
 
     /// Why the device is lost, if it is.
@@ -216,12 +220,12 @@ impl Link {
         let late = known.events.values().find(is_late).map(|event| event.time_limit);
         drop(known);
         if let Some(limit) = late {
-            self.lose(&format!("its process did not end a call in {limit:?}"));
+            self.lose(&format!("the device process did not finish a call within {limit:?}"));
         }
     }
 
     fn fault(&self) -> DeviceFault {
-        DeviceFault::Lost(self.lost().unwrap_or_else(|| "its process is gone".into()))
+        DeviceFault::Lost(self.lost().unwrap_or_else(|| "the device process is gone".into()))
     }
 
     /// Ends the process, which has failed: how it ended says more than that it did.
@@ -238,8 +242,8 @@ impl Link {
         drop(child);
         let how = match status {
             Some(status) => match status.signal() {
-                Some(signal) => format!("its process was ended by signal {signal}"),
-                None => format!("its process ended with {}", status.code().unwrap_or_default()),
+                Some(signal) => format!("the device process was ended by signal {signal}"),
+                None => format!("the device process ended with exit code {}", status.code().unwrap_or_default()),
             },
             None => why.to_string(),
         };
@@ -305,7 +309,7 @@ impl Link {
                 Ok(n) => (part, begun) = (&part[n..], Instant::now()),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     if begun.elapsed() > LONGEST_SEND {
-                        return Err(std::io::Error::other("its process reads nothing"));
+                        return Err(std::io::Error::other("the device process reads nothing"));
                     }
                     // It may be writing itself.
                     self.listen(None, || false);
@@ -362,7 +366,7 @@ impl Link {
             }
             self.check_limits();
             if begun.elapsed() > longest {
-                self.lose("its process does not answer");
+                self.lose("the device process does not answer");
             }
             self.listen(Some(Duration::from_millis(100)), || lock(&self.answer).is_some());
         }
@@ -404,7 +408,7 @@ impl Link {
         let mut part = [0; 64 << 10];
         loop {
             match (&self.socket).read(&mut part) {
-                Ok(0) => return Some(End::Found("its process is gone".into())),
+                Ok(0) => return Some(End::Found("the device process is gone".into())),
                 Ok(n) => incoming.bytes.extend_from_slice(&part[..n]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

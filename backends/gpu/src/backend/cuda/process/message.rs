@@ -203,7 +203,9 @@ pub(super) fn lengths(head: &[u8; HEAD]) -> Result<(usize, usize)> {
     if text > MAX_TEXT || bytes > MAX_BYTES {
         return Err(Error::new(
             ErrorKind::InvalidData,
-            format!("a message must have at most {MAX_TEXT} and {MAX_BYTES} bytes, got {text} and {bytes}"),
+            format!(
+                "a message must have at most {MAX_TEXT} bytes of text and {MAX_BYTES} of data, got {text} and {bytes}"
+            ),
         ));
     }
     Ok((text as usize, bytes as usize))
