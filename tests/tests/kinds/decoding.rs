@@ -96,8 +96,8 @@ fn a_sound_is_played_as_fast_as_its_frames() {
 fn a_sound_without_frames_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     for (samples, keys, expected) in [
-        (&[][..], "", "has 0 frames at 44100 Hz"),
-        (&[7], ", sample_rate: 16kHz", "has 1 frame at 44100 Hz, none after resampling to 16000 Hz"),
+        (&[][..], "", "must have at least 1 frame, got 0"),
+        (&[7], ", sample_rate: 16kHz", "must have at least 1 frame after resampling to 16000 Hz, got 0"),
     ] {
         fs::write(folder.path().join("s.wav"), wav(1, 44_100, samples)).unwrap();
         let graph = format!(

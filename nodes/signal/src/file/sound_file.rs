@@ -49,7 +49,8 @@ impl SoundFile {
         let size = file.size();
         let mut file = BufReader::with_capacity(MAX_READ, file);
         let wave = Wave::read(&mut file, size).map_err(|message| {
-            let help = "write the path of a WAV file with PCM or float samples, such as of `ffmpeg -i IN OUT.wav`";
+            let help =
+                "write the path of a WAV file with PCM or float samples, or convert the file: `ffmpeg -i IN OUT.wav`";
             (format!("`{}`: {message}", path.display()), help.into())
         })?;
         let mixed = if is_mono { usize::from(wave.channels) } else { 1 };

@@ -24,23 +24,23 @@ impl Band {
         errors: &mut PlanErrors,
     ) -> Option<Band> {
         let Some(sample_rate) = sample_rate else {
-            let message = "`lowpass` and `highpass` need `sample_rate`";
-            errors.at("sample_rate", message).help("write it, such as `sample_rate: 16kHz`");
+            let message = "`sample_rate` is missing for `lowpass` and `highpass`";
+            errors.at("sample_rate", message).help("write the rate of the samples, such as `sample_rate: 16kHz`");
             return None;
         };
         let half = sample_rate.0 / 2.0;
         let mut limit = |key: &str, rate: Option<Rate>| {
             let hz = rate?.0;
             if hz < half * LOWEST {
-                let message = format!(
-                    "`{key}` must be at least {LOWEST} of half the sample rate, got {hz} Hz: below that, the filter is inaccurate"
-                );
-                errors.at(key, message).help("put a `decimate` node before this one, and write the lower rate here");
+                let message =
+                    format!("`{key}` must be at least {} Hz for an accurate filter, got {hz} Hz", half * LOWEST);
+                let help = "put a `decimate` node upstream of this node, and write the lower rate as `sample_rate`";
+                errors.at(key, message).help(help);
                 return None;
             }
             if hz >= half {
                 let message = format!("`{key}` must be below {half} Hz, half the sample rate, got {hz} Hz");
-                errors.at(key, message).help("write a lower frequency, or the right `sample_rate`");
+                errors.at(key, message).help("write a lower frequency, or correct `sample_rate`");
                 return None;
             }
             Some(hz / half)
@@ -51,8 +51,8 @@ impl Band {
         }
         let band = Band { from: from.unwrap_or(0.0), to: to.unwrap_or(1.0) };
         if band.from >= band.to {
-            let message = "`highpass` must be below `lowpass`; otherwise nothing passes";
-            errors.at("highpass", message).help("exchange the two values for a band-pass filter");
+            let message = "`highpass` must be below `lowpass` in a band-pass filter";
+            errors.at("highpass", message).help("exchange the values of `highpass` and `lowpass`");
             return None;
         }
         Some(band)

@@ -40,8 +40,8 @@ impl Samples {
         let (time, channels) = match (along, &spec.shape[..]) {
             (Along::FirstDim, [time, channels @ ..]) => (std::slice::from_ref(time), channels),
             (Along::FirstDim, []) => {
-                let message = format!("the input, {spec}, has no first dim");
-                errors.at("along", message).help("leave it out: each message is a sample");
+                let message = format!("expected an input with a first dim, found {spec}");
+                errors.at("along", message).help("remove `along`: each message is then one sample");
                 return alone;
             }
             (Along::Messages, channels) => (&[][..], channels),
@@ -75,7 +75,7 @@ impl Samples {
 pub(crate) fn with_notice(ports: Ports, given: Option<&PortSpec>, along: Option<Along>) -> Ports {
     match given.and_then(PortSpec::fixed_shape).as_deref() {
         Some([count]) if along.is_none() && *count <= 16 => ports.notice(format!(
-            "treats the {count} elements of a message as consecutive samples; if they are {count} channels, write `along: messages`"
+            "treats a message of {count} elements as consecutive samples of one channel; for {count} channels, write `along: messages`"
         )),
         _ => ports,
     }
@@ -85,10 +85,11 @@ pub(crate) fn with_notice(ports: Ports, given: Option<&PortSpec>, along: Option<
 pub(crate) fn takes_f32(given: &Connected, errors: &mut PlanErrors) -> Option<PortSpec> {
     let spec = given.single()?;
     if spec.content != Content::Numbers {
-        let help = "put a `decode` node before it, which reads the numbers in messages of bytes";
-        errors.input("in", format!("expected samples, found {spec}, which are encoded bytes")).help(help);
+        let help = "put a `decode` node upstream of this node";
+        errors.input("in", format!("expected samples, found encoded bytes, {spec}")).help(help);
     } else if spec.dtype != DType::F32 {
-        errors.input("in", format!("expected f32, found {spec}")).help("put a `cast` node with `dtype: f32` before it");
+        let help = "put a `cast` node with `dtype: f32` upstream of this node";
+        errors.input("in", format!("expected f32, found {spec}")).help(help);
     }
     Some(spec.clone().with_dtype(DType::F32))
 }

@@ -44,11 +44,11 @@ impl Frames {
     pub(crate) fn check(&self, errors: &mut PlanErrors) {
         if !(2..=MOST).contains(&self.length) {
             let message = format!("`length` must be 2 to {MOST}, got {}", self.length);
-            errors.at("length", message).help("write a number such as 400");
+            errors.at("length", message).help("write `length: 400`");
         }
         if !(1..=MOST).contains(&self.hop) {
             let message = format!("`hop` must be 1 to {MOST}, got {}", self.hop);
-            errors.at("hop", message).help("write a number such as 160");
+            errors.at("hop", message).help("write `hop: 160`");
         }
     }
 
@@ -144,14 +144,16 @@ impl Spectrum {
 pub(crate) fn planned(given: &Connected, frames: &Frames, item: &[usize], errors: &mut PlanErrors) -> Ports {
     let spec = takes_f32(given, errors);
     if let Some(spec) = given.single().filter(|spec| spec.shape.is_empty()) {
-        let message = format!("expected several samples, found one: {spec}");
-        errors.input("in", message).help("collect them with a `window` node before it");
+        let message = format!("expected several samples, found one sample, {spec}");
+        errors.input("in", message).help("put a `window` node upstream of this node");
         return shape::gives(shape::takes(Some(spec.clone())), None);
     }
     let samples = Samples::of(given.single(), Some(Along::FirstDim), errors);
     if samples.channels != 1 {
         let message = format!("expected one channel, found {}", samples.channels);
-        errors.input("in", message).help("write `channels: mono` at the `wav`, or `slice` one channel");
+        errors
+            .input("in", message)
+            .help("write `channels: mono` at the `wav` node, or put a `slice` node upstream of this node");
     }
     frames.check(errors);
     let most = frames.most(samples.most);

@@ -78,12 +78,12 @@ fn sound(spec: &PortSpec, rate: Rate) -> Result<WavSpec, (String, &'static str)>
     let (bits_per_sample, sample_format) = match spec.dtype {
         DType::F32 => (32, SampleFormat::Float),
         DType::I16 => (16, SampleFormat::Int),
-        _ => return wrong("put a `cast` node before this node"),
+        _ => return wrong("put a `cast` node upstream of this node"),
     };
     let channels = match spec.shape[..] {
         [_] => 1,
         [_, Dim::Fixed(channels @ 1..=256)] => channels as u16,
-        _ => return wrong("connect a tensor of this shape, with 1 to 256 channels"),
+        _ => return wrong("connect f32[frames,channels] with 1 to 256 channels"),
     };
     Ok(WavSpec { channels, sample_rate: rate.0 as u32, bits_per_sample, sample_format })
 }
@@ -125,7 +125,7 @@ impl Node for WavSink {
         let mut errors = PlanErrors::default();
         if config.exists == Exists::Append {
             errors
-                .at("exists", "`exists: append` is not possible for sound")
+                .at("exists", "`exists` must be `replace` or `fail` for a WAV file, got `append`")
                 .help("write `exists: replace` or `exists: fail`");
         }
         if let Err(message) = pace::frames_per_second(config.sample_rate) {
@@ -147,7 +147,7 @@ impl Node for WavSink {
 
     fn build(config: WavSinkConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let given = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
-        let given = given.ok_or_else(|| NodeError::input("in", "its shape is unknown during planning"))?;
+        let given = given.ok_or_else(|| NodeError::input("in", "the shape of the input is unknown during planning"))?;
         let spec = sound(given, config.sample_rate).map_err(|(message, _)| NodeError::input("in", message))?;
         let file = Rc::new(RefCell::new(OutputFile::open(
             cx.folders(),
@@ -174,7 +174,10 @@ impl Sink for WavSink {
         let bytes = input.body.bytes().len() as u64;
         if self.bytes + bytes > MAX_BYTES {
             let what = self.file.borrow().path().display().to_string();
-            return Err(NodeError::input(what, "a WAV file holds at most 4 GiB; use `kind: npy` or `kind: file`"));
+            return Err(NodeError::input(
+                what,
+                "a WAV file must have at most 4 GiB; write `kind: npy` or `kind: file`",
+            ));
         }
         if !self.file.borrow_mut().make_room()? {
             return Ok(());
@@ -215,7 +218,7 @@ mod tests {
         for (spec, expected) in [
             (PortSpec::new(DType::F32, [Dim::AtMost(512), Dim::Fixed(2)]), Ok((2, 32))),
             (PortSpec::new(DType::I16, [Dim::AtMost(512)]), Ok((1, 16))),
-            (PortSpec::fixed(DType::U8, [512]), Err("put a `cast` node before this node")),
+            (PortSpec::fixed(DType::U8, [512]), Err("put a `cast` node upstream of this node")),
             (PortSpec::fixed(DType::F32, [512, 0]), Err("with 1 to 256 channels")),
             (PortSpec::fixed(DType::F32, []), Err("with 1 to 256 channels")),
         ] {

@@ -93,15 +93,15 @@ impl Node for WavSource {
     fn ports(config: &WavSourceConfig, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
-            errors.at("repeat", "`repeat` must be at least 1, got 0").help("write 1 or more");
+            errors.at("repeat", "`repeat` must be at least 1, got 0").help("write `repeat: 1`");
         }
         if config.frames == 0 || config.frames > MAX_FRAMES {
             let message = format!("`frames` must be 1 to {MAX_FRAMES}, got {}", config.frames);
-            errors.at("frames", message).help("write a number such as 512");
+            errors.at("frames", message).help("write `frames: 512`");
         }
         if config.context > MAX_FRAMES {
             let message = format!("`context` must be at most {MAX_FRAMES}, got {}", config.context);
-            errors.at("context", message).help("write a number such as 64");
+            errors.at("context", message).help("write `context: 64`");
         }
         let mut ports = Ports::new().cost(Cost::Medium);
         let rate = config.sample_rate.map(pace::frames_per_second).transpose().unwrap_or_else(|message| {
@@ -118,7 +118,7 @@ impl Node for WavSource {
                     .memory(context);
                 ports = ports.note(format.note()).memory(format.bytes());
                 if let Some(message) = format.why_empty() {
-                    errors.at("path", message).help("write the path of a file with sound");
+                    errors.at("path", message).help("write the path of a WAV file with at least one frame");
                 }
                 if format.is_resampled() {
                     ports = ports.cost(Cost::Heavy);
@@ -142,7 +142,7 @@ impl Node for WavSource {
         let channels = format.channels();
         let planned = cx.outputs().first().and_then(|(_, spec)| spec.as_ref()?.shape.last().cloned());
         if planned.is_some_and(|planned| planned != Dim::Fixed(channels)) {
-            let why = format!("the file changed after planning: it now has {channels} channels");
+            let why = format!("the number of channels changed to {channels} after planning");
             return Err(NodeError::input(&*config.path, why));
         }
         let rate = config.real_time.then(|| Rate(f64::from(format.rate())));

@@ -51,34 +51,32 @@ impl FirConfig {
         let has_limits = self.lowpass.is_some() || self.highpass.is_some();
         let Some(taps) = &self.taps else {
             if !has_limits {
-                let help = "write `lowpass: 4kHz, sample_rate: 16kHz`, or `taps`";
-                errors.node("`lowpass`, `highpass` and the coefficients are missing").help(help);
+                let help = "write `lowpass: 4kHz, sample_rate: 16kHz`, or `taps: [0.5, 0.5]`";
+                errors.node("`lowpass`, `highpass` and `taps` are missing").help(help);
                 return Vec::new();
             }
             let count = self.count.unwrap_or(63);
             if !(1..=MOST).contains(&count) {
-                errors
-                    .at("count", format!("`count` must be 1 to {MOST}, got {count}"))
-                    .help("write a number such as 63");
+                errors.at("count", format!("`count` must be 1 to {MOST}, got {count}")).help("write `count: 63`");
                 return Vec::new();
             }
             if self.highpass.is_some() && count.is_multiple_of(2) {
                 let message =
                     format!("`count` must be odd, got {count}: an even filter passes nothing at half the sample rate");
-                errors.at("count", message).help(format!("write {}", count + 1));
+                errors.at("count", message).help(format!("write `count: {}`", count + 1));
             }
             let band = Band::new(self.highpass, self.lowpass, self.sample_rate, errors);
             let taps = band.map(|band| band::windowed(band, count)).unwrap_or_default();
             return taps.into_iter().map(|tap| tap as f32).collect();
         };
         if has_limits || self.count.is_some() {
-            let message = "`taps` and `lowpass`, `highpass` or `count` exclude one another";
-            errors.at("taps", message).help("remove one of them");
+            let message = "`taps` cannot be combined with `lowpass`, `highpass` or `count`";
+            errors.at("taps", message).help("remove `taps`, or remove `lowpass`, `highpass` and `count`");
         }
         if taps.is_empty() || taps.len() > MOST {
             errors
                 .at("taps", format!("`taps` must have 1 to {MOST} entries, got {}", taps.len()))
-                .help("write at least one tap, or fewer");
+                .help(format!("write 1 to {MOST} taps, such as `[0.5, 0.5]`"));
         }
         for (at, tap) in taps.iter().enumerate().filter(|(_, tap)| !tap.is_finite()) {
             errors.at(format!("taps[{at}]"), format!("a tap must be finite, got {tap}")).help("write a finite number");
@@ -232,7 +230,7 @@ mod tests {
             (r#"{"highpass": "20Hz", "sample_rate": "200Hz", "count": 4}"#, "`count` must be odd, got 4"),
             (r#"{"lowpass": "20Hz", "sample_rate": "200Hz", "count": 0}"#, "`count` must be 1 to 65536, got 0"),
             (r#"{"taps": []}"#, "`taps` must have 1 to 65536 entries, got 0"),
-            (r#"{"taps": [1], "lowpass": "1Hz", "sample_rate": "9Hz"}"#, "exclude one another"),
+            (r#"{"taps": [1], "lowpass": "1Hz", "sample_rate": "9Hz"}"#, "cannot be combined"),
         ] {
             let config: FirConfig = serde_json::from_str(text).unwrap();
             let mut errors = PlanErrors::default();

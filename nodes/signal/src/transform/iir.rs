@@ -66,30 +66,31 @@ impl IirConfig {
         let has_limits = self.lowpass.is_some() || self.highpass.is_some();
         let Some(sections) = &self.sections else {
             if !has_limits {
-                let help = "write `lowpass: 20Hz, sample_rate: 200Hz`, or `sections`";
-                errors.node("`lowpass`, `highpass` and the coefficients are missing").help(help);
+                let help = "write `lowpass: 20Hz, sample_rate: 200Hz`, or `sections: [[b0, b1, b2, a0, a1, a2]]`";
+                errors.node("`lowpass`, `highpass` and `sections` are missing").help(help);
                 return Vec::new();
             }
             let order = self.order.unwrap_or(2);
             if !(1..=MOST_ORDER).contains(&order) {
-                errors.at("order", format!("`order` must be 1 to {MOST_ORDER}, got {order}")).help("write 2 or 4");
+                errors.at("order", format!("`order` must be 1 to {MOST_ORDER}, got {order}")).help("write `order: 2`");
                 return Vec::new();
             }
             let band = Band::new(self.highpass, self.lowpass, self.sample_rate, errors);
             return band.map(|band| band::butterworth(band, order)).unwrap_or_default();
         };
         if has_limits || self.order.is_some() {
-            let message = "`sections` and `lowpass`, `highpass` or `order` exclude one another";
-            errors.at("sections", message).help("remove one of them");
+            let message = "`sections` cannot be combined with `lowpass`, `highpass` or `order`";
+            errors.at("sections", message).help("remove `sections`, or remove `lowpass`, `highpass` and `order`");
         }
         if sections.is_empty() || sections.len() > MOST_SECTIONS {
             let message = format!("`sections` must have 1 to {MOST_SECTIONS} entries, got {}", sections.len());
-            errors.at("sections", message).help("write at least one, and divide many between several nodes");
+            let help = format!("write 1 to {MOST_SECTIONS} sections, and put further sections into another `iir` node");
+            errors.at("sections", message).help(help);
         }
         for (at, _) in sections.iter().enumerate().filter(|(_, section)| !band::is_stable(section)) {
             let message = match sections[at][3] {
-                0.0 => "a0 is 0",
-                _ => "the filter is not stable: a pole is on or outside of the unit circle",
+                0.0 => "a0 must not be 0",
+                _ => "the filter must be stable: every pole must be inside the unit circle",
             };
             errors.at(format!("sections[{at}]"), message).help("write `[b0, b1, b2, a0, a1, a2]` of a stable filter");
         }
@@ -100,7 +101,7 @@ impl IirConfig {
             band::is_stable(section) && scaled.iter().any(|number| !number.is_finite())
         };
         if let Some(at) = sections.iter().zip(&scaled).position(is_beyond) {
-            errors.at(format!("sections[{at}]"), "divided by a0, its numbers are infinite").help("write a0 as 1");
+            errors.at(format!("sections[{at}]"), "the coefficients divided by a0 must be finite").help("write 1 as a0");
         }
         scaled
     }
@@ -276,16 +277,19 @@ mod tests {
     fn configs_that_cannot_be_are_refused() {
         for (text, expected) in [
             ("{}", "are missing"),
-            (r#"{"lowpass": "20Hz"}"#, "need `sample_rate`"),
+            (r#"{"lowpass": "20Hz"}"#, "`sample_rate` is missing"),
             (
                 r#"{"lowpass": "100Hz", "sample_rate": "200Hz"}"#,
                 "must be below 100 Hz, half the sample rate, got 100 Hz",
             ),
-            (r#"{"lowpass": "10Hz", "highpass": "20Hz", "sample_rate": "200Hz"}"#, "nothing passes"),
+            (
+                r#"{"lowpass": "10Hz", "highpass": "20Hz", "sample_rate": "200Hz"}"#,
+                "`highpass` must be below `lowpass`",
+            ),
             (r#"{"lowpass": "10Hz", "sample_rate": "200Hz", "order": 0}"#, "`order` must be 1 to 12, got 0"),
             (r#"{"sections": []}"#, "`sections` must have 1 to"),
-            (r#"{"sections": [[1, 0, 0, 1, -2, 1]]}"#, "the filter is not stable"),
-            (r#"{"sections": [[1, 0, 0, 1, 0, 0]], "order": 2}"#, "exclude one another"),
+            (r#"{"sections": [[1, 0, 0, 1, -2, 1]]}"#, "the filter must be stable"),
+            (r#"{"sections": [[1, 0, 0, 1, 0, 0]], "order": 2}"#, "cannot be combined"),
         ] {
             let config: IirConfig = serde_json::from_str(text).unwrap();
             let mut errors = PlanErrors::default();

@@ -96,27 +96,25 @@ impl LogMelConfig {
         let (from, to) = (self.from.map_or(0.0, |from| from.0), self.to.map_or(half, |to| to.0));
         if to > half {
             let message = format!("`to` must be at most {half} Hz, half the sample rate, got {to} Hz");
-            errors.at("to", message).help("remove `to`, or write the right `sample_rate`");
+            errors.at("to", message).help("remove `to`, or correct `sample_rate`");
         }
         if from >= to {
             errors.at("from", format!("`from` must be below {to} Hz, got {from} Hz")).help("write a lower frequency");
         }
         let has_bands = (1..=MOST).contains(&self.mels);
         if !has_bands {
-            errors.at("mels", format!("`mels` must be 1 to {MOST}, got {}", self.mels)).help("write 40, 80 or 128");
+            errors.at("mels", format!("`mels` must be 1 to {MOST}, got {}", self.mels)).help("write `mels: 80`");
         }
         if has_bands && from < to && (2..=1 << 16).contains(&self.length) {
             let empty = self.triangles().iter().filter(|triangle| triangle.is_empty()).count();
             if empty > 0 {
                 let message =
-                    format!("{empty} of {} bands lie between the numbers of a spectrum and would be empty", self.mels);
+                    format!("each of the {} bands must contain a spectrum bin, but {empty} would be empty", self.mels);
                 errors.at("mels", message).help("write a lower `mels`, or a longer `length`");
             }
         }
         if self.floor.is_nan() || self.floor <= 0.0 {
-            errors
-                .at("floor", format!("`floor` must be above 0, got {}", self.floor))
-                .help("write a small number such as 1e-10");
+            errors.at("floor", format!("`floor` must be above 0, got {}", self.floor)).help("write `floor: 1e-10`");
         }
     }
 }

@@ -44,8 +44,8 @@ impl Ratio {
         let longest = a.max(b) * times;
         if a.min(b) == 0 || longest > MAX_BLOCK {
             return Err(format!(
-                "cannot resample from {from} to {to} frames per second: the ratio {a}:{b} needs blocks of at most \
-                 {MAX_BLOCK} frames, got {longest}"
+                "cannot resample from {from} to {to} frames per second: a block for the ratio {a}:{b} must have at \
+                 most {MAX_BLOCK} frames, got {longest}"
             ));
         }
         Ok(Ratio { from: (a * times) as usize, to: (b * times) as usize })

@@ -51,11 +51,8 @@ impl SoundFormat {
     /// Returns why there is nothing to send, if so.
     pub(crate) fn why_empty(&self) -> Option<String> {
         let frames = self.file.length();
-        let after =
-            if self.is_resampled() { format!(", none after resampling to {} Hz", self.rate) } else { String::new() };
-        let s = if frames == 1 { "" } else { "s" };
-        (self.frames(frames) == 0)
-            .then(|| format!("{} has {frames} frame{s} at {} Hz{after}", self.file.shown(), self.file.rate()))
+        let after = if self.is_resampled() { format!(" after resampling to {} Hz", self.rate) } else { String::new() };
+        (self.frames(frames) == 0).then(|| format!("{} must have at least 1 frame{after}, got 0", self.file.shown()))
     }
 
     /// Returns a line for the plan.
@@ -328,7 +325,7 @@ mod tests {
     fn malformed_headers_are_refused() {
         for (bytes, expected) in [
             (file(1, 0, 8000, 2, 16, 4, b"1234"), "channels, found 0"),
-            (file(1, 1, 0, 2, 16, 4, b"1234"), "0 Hz"),
+            (file(1, 1, 0, 2, 16, 4, b"1234"), "the sample rate must be at least 1 Hz"),
             (file(1, 300, 8000, 600, 16, 600, &[0; 600]), "channels, found 300"),
             (file(1, 1, 8000, 0, 0, 4, b"1234"), "expected integer samples of 8, 16, 24 or 32 bits, found 0 bits"),
             (file(1, 1, 8000, 1, 16, 4, b"1234"), "expected a frame of 2 bytes for 1 × 16 bits, found 1"),
@@ -338,7 +335,7 @@ mod tests {
             (file(3, 1, 8000, 2, 16, 8, &[0; 8]), "expected float samples of 32 or 64 bits, found 16 bits"),
             (file(1, 1, 8000, 2, 16, 3, b"123"), "whole frames of 2 bytes, found 3 bytes"),
             (file(1, 2, 8000, 4, 16, 6, b"123456"), "whole frames of 4 bytes, found 6 bytes"),
-            (file(1, 1, 8000, 2, 16, 0, b"1234"), "announces no samples"),
+            (file(1, 1, 8000, 2, 16, 0, b"1234"), "declares 0 bytes of samples"),
             (file(2, 1, 8000, 2, 16, 4, b"1234"), "format 0x0002"),
             (file(7, 1, 8000, 1, 8, 4, b"1234"), "format 0x0007"),
             (file(0xFFFE, 1, 8000, 2, 16, 4, b"1234"), "format 0xfffe"),
@@ -347,9 +344,9 @@ mod tests {
             (b"RIFX\0\0\0\0WAVE".to_vec(), "does not begin with `RIFF`"),
             (b"".to_vec(), "ends before its samples"),
             (b"RIFF\0\0\0\0WAVEjunk\xff\xff\xff\xff".to_vec(), "ends before its samples"),
-            (b"RIFF\0\0\0\0WAVEdata\x04\0\0\0".to_vec(), "before their format"),
+            (b"RIFF\0\0\0\0WAVEdata\x04\0\0\0".to_vec(), "expected a format chunk (`fmt `) before the samples"),
             (b"RIFF\0\0\0\0WAVEfmt \x04\0\0\0\0\0\0\0".to_vec(), "of at least 16 bytes, found 4"),
-            ([&b"RIFF\0\0\0\0WAVE"[..], &b"junk\0\0\0\0".repeat(65)].concat(), "more than 64 chunks"),
+            ([&b"RIFF\0\0\0\0WAVE"[..], &b"junk\0\0\0\0".repeat(65)].concat(), "at most 64 chunks"),
         ] {
             let said = read(&bytes, 4, 1);
             assert!(

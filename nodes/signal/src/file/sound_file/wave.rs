@@ -92,7 +92,7 @@ impl Wave {
             let [a, b, c, d, length @ ..] = head;
             let length = u32::from_le_bytes(length);
             if [a, b, c, d] == *b"data" {
-                let (channels, rate, coding) = format.ok_or("its samples come before their format (`fmt `)")?;
+                let (channels, rate, coding) = format.ok_or("expected a format chunk (`fmt `) before the samples")?;
                 let start = file.stream_position().map_err(cut)?;
                 let mut wave = Wave { channels, rate, coding, start, length: 0 };
                 let frame = wave.frame() as u64;
@@ -103,7 +103,7 @@ impl Wave {
                     (u32::MAX, Some(long)) => whole_frames(long, frame)?,
                     (u32::MAX, None) => rest.div_ceil(frame),
                     (0, _) if rest >= frame => {
-                        return Err("its header announces no samples, as in a recording that was interrupted".into());
+                        return Err("the header declares 0 bytes of samples: the recording was interrupted".into());
                     }
                     (length, _) => whole_frames(length.into(), frame)?,
                 };
@@ -112,7 +112,7 @@ impl Wave {
             let mut chunk = [0; MOST_OF_CHUNK];
             let used = MOST_OF_CHUNK.min(length as usize);
             match &[a, b, c, d] {
-                b"fmt " if format.is_some() => return Err("the file has two formats (`fmt `)".into()),
+                b"fmt " if format.is_some() => return Err("expected one format chunk (`fmt `), found two".into()),
                 b"fmt " => {
                     file.read_exact(&mut chunk[..used]).map_err(cut)?;
                     format = Some(read_format(&chunk[..used])?);
@@ -130,7 +130,7 @@ impl Wave {
             file.seek(SeekFrom::Current(i64::from(length) - used as i64)).map_err(cut)?;
             skip_pad(file, length).map_err(cut)?;
         }
-        Err(format!("the file has more than {MAX_CHUNKS} chunks before its samples"))
+        Err(format!("expected at most {MAX_CHUNKS} chunks before the samples"))
     }
 }
 
@@ -157,7 +157,7 @@ fn read_format(chunk: &[u8]) -> Result<(u16, u32, Coding), String> {
     let (Some(tag), Some(channels), Some(rate), Some(frame), Some(bits)) =
         (u16_at(0), u16_at(2), rate, u16_at(12), u16_at(14))
     else {
-        return Err(format!("expected a format (`fmt `) of at least 16 bytes, found {}", chunk.len()));
+        return Err(format!("expected a format chunk (`fmt `) of at least 16 bytes, found {}", chunk.len()));
     };
     let tag = match chunk.get(24..40) {
         Some(guid) if tag == 0xFFFE && guid[2..] == GUID => u16::from_le_bytes([guid[0], guid[1]]),
@@ -172,7 +172,7 @@ fn read_format(chunk: &[u8]) -> Result<(u16, u32, Coding), String> {
         return Err(format!("expected 1 to {} channels, found {channels}", super::MAX_CHANNELS));
     }
     if rate == 0 {
-        return Err("a sample rate of 0 Hz".into());
+        return Err("the sample rate must be at least 1 Hz, got 0".into());
     }
     // Samples of fewer bits than their container have zeros below them, so all bits of the
     // container are read.
