@@ -412,6 +412,6 @@ nodes:
     );
     fs::write(folder.0.join("wrong.yaml"), wrong).unwrap();
     let ran = folder.run("check wrong.yaml");
-    ran.expect(2, "", "unit mismatch: the input has `°C`, the field `K`");
+    ran.expect(2, "", "unit mismatch: the input has `°C`, the field expects `K`");
     assert!(ran.err.contains("`unit` must have no comma, quote or control character, got \"a,b\""), "{}", ran.err);
 }

@@ -148,7 +148,7 @@ fn missing_values_of_messages_are_counted() {
             [r#"{"a": 1}"#, r#"{"a": null}"#, r#"{"a": null}"#],
             "format: json, fields: [{ name: a, type: f64 }]",
             2.0,
-            r#"2 messages have missing values, which are NaN; the first: `a` is missing: "{\"a\": null}""#,
+            r#"messages with missing values, which are NaN: 2; the first: `a` is missing: "{\"a\": null}""#,
         ),
         (
             ["1;2", "3;", "4;5"],

@@ -37,16 +37,16 @@ impl MessageFormat {
     ) {
         for (key, _, of) in keys.iter().filter(|(_, is_given, of)| *is_given && *of != self) {
             let message = format!("`{key}` is not a key of `format: {}`", self.name());
-            errors.at(*key, message).help(format!("remove it; it is a key of `format: {}`", of.name()));
+            errors.at(*key, message).help(format!("remove `{key}`, or write `format: {}`", of.name()));
         }
         if crc.is_some() && self == MessageFormat::Nmea {
-            errors.at("crc", "an NMEA 0183 sentence already has a checksum").help("remove it");
+            errors.at("crc", "an NMEA 0183 sentence already has a checksum").help("remove `crc`");
         }
     }
 
     /// Reports that `sentence` is missing. `does` is what the node does with sentences.
     pub(crate) fn needs_sentence(does: &str, errors: &mut PlanErrors) {
-        let message = format!("`format: nmea` {does} sentences of one type");
-        errors.at("sentence", message).help("write `sentence: gga`, or another: gll, hdt, rmc, vtg, zda");
+        let message = format!("`sentence` is missing: `format: nmea` {does} sentences of one type");
+        errors.at("sentence", message).help("write `sentence: gga`, or `gll`, `hdt`, `rmc`, `vtg` or `zda`");
     }
 }

@@ -61,11 +61,11 @@ impl Packet {
             };
             errors
                 .at("size", message)
-                .help("write the length of a message, and a `max_bytes` of at least that at its source");
+                .help("write the length of a message as `size`, and at least `size` as `max_bytes` at the source");
         }
         let (most, of) = match (size, most) {
             (Some(size), _) => (size, "`size`"),
-            (None, most) => (most.unwrap_or(usize::MAX), "an arriving message"),
+            (None, most) => (most.unwrap_or(usize::MAX), "the longest message"),
         };
         let (mut packet, mut end) = (Packet { ranges: Vec::new(), ports: Vec::new(), least: 0, size }, 0usize);
         for (i, field) in fields.iter().enumerate() {
@@ -77,8 +77,8 @@ impl Packet {
             if end > most {
                 let key = [("offset", field.offset), ("repeat", field.repeat)];
                 let key = key.iter().find(|(_, value)| value.is_some()).map_or("name", |(key, _)| key);
-                let message = format!("`{}` ends at byte {end}, {of} has {most}", field.name);
-                let help = "write a lower `offset` or `repeat`, or allow longer messages: `size`, and `max_bytes` at the source";
+                let message = format!("`{}` must end at byte {most} or earlier ({of}), got {end}", field.name);
+                let help = "write a lower `offset` or `repeat`, or a higher `size` here and `max_bytes` at the source";
                 errors.at(format!("fields[{i}].{key}"), message).help(help);
             }
             let is_big = field.endian.unwrap_or(endian) == Endian::Big;
@@ -107,9 +107,9 @@ impl Packet {
             .map(|(at, range)| (range.offset, range.offset.saturating_add(range.bytes), at))
             .collect();
         for (one, other, (begin, end)) in overlaps(ranges) {
-            let message =
-                format!("`{}` begins at byte {begin}, and `{}` ends at {end}", fields[other].name, fields[one].name);
-            errors.at(format!("fields[{other}].name"), message).help("write another `offset`");
+            let (name, before) = (&fields[other].name, &fields[one].name);
+            let message = format!("`{name}` must begin at byte {end} or later, after `{before}`, got {begin}");
+            errors.at(format!("fields[{other}].name"), message).help(format!("write `offset: {end}` or higher"));
         }
     }
 

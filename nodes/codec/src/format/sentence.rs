@@ -8,7 +8,7 @@ use limen_nodes_core::format::field::Field;
 use limen_nodes_core::format::record::{Fault, Record, Value};
 use nmea::sentences::rmc::RmcStatusOfFix;
 use nmea::sentences::{FixType, GgaData, GllData, HdtData, RmcData, VtgData, ZdaData};
-use nmea::{Error, ParseResult};
+use nmea::{Error, ParseResult, SENTENCE_MAX_LEN};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::Write;
@@ -72,9 +72,9 @@ impl Sentence {
                 Some(written) if !unit.is_empty() && written.trim() != unit => {
                     let message =
                         format!("expected the unit `{unit}` for `{}`, found `{}`", field.path(), written.trim());
-                    errors
-                        .at(format!("fields[{i}].unit"), message)
-                        .help("leave it out; `map` converts: `{ formula: 'speed * 0.514444', unit: m/s }`");
+                    errors.at(format!("fields[{i}].unit"), message).help(
+                        "remove `unit`, and convert with a `map` node: `{ formula: 'speed * 0.514444', unit: m/s }`",
+                    );
                 }
                 Some(_) => {}
                 None => field.unit = (!unit.is_empty()).then(|| unit.to_string()),
@@ -89,9 +89,9 @@ impl Sentence {
         // half a metre away.
         let is_float = matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
         match name {
-            "date" if is_float || dtype.size() < 4 => Some(("a date such as 20261125", "write `u32` or `f64`")),
-            "time" if is_float => Some(("a time such as 86399.99", "write `f64`")),
-            "latitude" | "longitude" if is_float => Some(("degrees such as -122.4194155", "write `f64`")),
+            "date" if is_float || dtype.size() < 4 => Some(("a date such as 20261125", "write `type: f64`")),
+            "time" if is_float => Some(("a time such as 86399.99", "write `type: f64`")),
+            "latitude" | "longitude" if is_float => Some(("degrees such as -122.4194155", "write `type: f64`")),
             _ => None,
         }
     }
@@ -103,7 +103,8 @@ impl Sentence {
         for (i, field) in fields.iter().enumerate() {
             field.allow(i, &["path"], "nmea", errors);
             if field.repeat.is_some() {
-                errors.at(format!("fields[{i}].repeat"), "a value of a sentence is one number").help("remove it");
+                let message = "`repeat` is not supported: a value of a sentence is one number";
+                errors.at(format!("fields[{i}].repeat"), message).help("remove `repeat`");
             }
             if let Some((what, help)) = Sentence::too_long(field.path(), field.dtype) {
                 let message = format!("{} cannot hold {what}", field.dtype);
@@ -113,8 +114,8 @@ impl Sentence {
             values.push(value);
             if value.is_none() {
                 let key = if field.path.is_some() { "path" } else { "name" };
-                let message = format!("the sentence has no value `{}`", field.path());
-                let help = format!("its values are `{}`", self.names().join("`, `"));
+                let message = format!("expected a value of the sentence, found `{}`", field.path());
+                let help = format!("write one of the values `{}`", self.names().join("`, `"));
                 errors.at(format!("fields[{i}].{key}"), message).help(help);
             }
         }
@@ -136,7 +137,8 @@ impl Sentence {
     /// Reads a sentence; `false` if it is one of another type.
     pub(crate) fn read(self, values: &[usize], message: &[u8], record: &mut Record) -> Result<bool, Fault> {
         record.clear();
-        let text = str::from_utf8(message).map_err(|_| Fault::Syntax("not text".into()))?.trim_end();
+        let text =
+            str::from_utf8(message).map_err(|_| Fault::Syntax("the sentence must be UTF-8 text".into()))?.trim_end();
         let address = checked(text).map_err(|why| Fault::Syntax(why.into()))?;
         // A maker's own begins with `P`, and has other letters behind it.
         if address.starts_with('P') || !address.ends_with(self.address()) {
@@ -155,9 +157,11 @@ impl Sentence {
             // that of the hours it takes.
             (Sentence::Zda, Ok(ParseResult::ZDA(data))) if has_minutes(text) => zda(&data),
             (_, Err(Error::SentenceLength(length))) => {
-                return Err(Fault::Syntax(format!("the sentence is too long: {length} characters")));
+                return Err(Fault::Syntax(format!(
+                    "a sentence must have at most {SENTENCE_MAX_LEN} characters, got {length}"
+                )));
             }
-            _ => return Err(Fault::Syntax(format!("expected the values of a {}", self.address()))),
+            _ => return Err(Fault::Syntax(format!("expected the values of a {} sentence", self.address()))),
         };
         let outside = |name: &str, most: f64| {
             let value = self.names().iter().position(|other| *other == name).map(|at| found[at]);

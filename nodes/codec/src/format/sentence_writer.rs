@@ -40,9 +40,7 @@ impl SentenceWriter {
             talker.len() == 2 && talker.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
         if !is_talker || talker.starts_with('P') {
             let message = format!("`talker` must be two capital letters or digits, without `P` first, got `{talker}`");
-            errors
-                .at("talker", message)
-                .help("write two letters or digits, such as `GP` (GPS), `GN`, `II` or `HE`, not with `P` first");
+            errors.at("talker", message).help("write two capital letters or digits, such as `GP`, `GN`, `II` or `HE`");
         }
         let mut of_values = [None; MOST_VALUES];
         let mut owners = [None; MOST_VALUES];
@@ -51,9 +49,9 @@ impl SentenceWriter {
             let Some(value) = value else { continue };
             if let Some(owner) = owners[value].replace(i) {
                 let owner: &Field = &fields[owner];
-                let message =
-                    format!("`{}` and an earlier field are both the sentence's `{}`", owner.name, fields[i].path());
-                errors.at(format!("fields[{i}]"), message).help("remove one of them");
+                let path = fields[i].path();
+                let message = format!("expected one field for `{path}`, found a second field after `{}`", owner.name);
+                errors.at(format!("fields[{i}]"), message).help(format!("remove `{}`", fields[i].name));
             }
             of_values[value] = Some(place);
         }

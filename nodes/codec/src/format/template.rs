@@ -93,10 +93,10 @@ impl Template {
                 self.open(entries.len(), false);
                 for (at, (index, tree)) in entries.iter().enumerate() {
                     if *index != at {
-                        let message = format!("an array has an element [{index}], but no element [{at}]");
+                        let message = format!("expected an element [{at}] in an array, found [{index}]");
                         errors
                             .at("fields", message)
-                            .help("write a path for each element, from [0] on, or use `repeat`");
+                            .help("write a path for each element from [0] on, or write `repeat`");
                         return;
                     }
                     if at > 0 && self.notation == Notation::Json {

@@ -48,7 +48,7 @@ impl Tree {
             let leaf = Tree::Field { field: i, is_array: field.repeat.is_some() };
             if let Err(why) = insert(&mut tree, &steps, leaf) {
                 let message = format!("`{}` reads `{}`, {why}", field.name, field.path());
-                let help = "each field must read its own value; `slice` selects elements of the output of one field";
+                let help = "write a path that no other field reads, or select elements with a `slice` node downstream";
                 errors.at(place, message).help(help);
             }
         }
@@ -87,7 +87,7 @@ impl Tree {
         // Reading from a slice cannot fail.
         let is_whole = reader.into_inner().fill(1).map_or(true, |rest| rest.as_ref().is_empty());
         if !is_whole {
-            return Err(Fault::Syntax("bytes follow the value".into()));
+            return Err(Fault::Syntax("expected the end of the message after the value".into()));
         }
         record.finish()
     }
@@ -98,7 +98,7 @@ fn insert(tree: &mut Option<Tree>, path: &[PathStep], leaf: Tree) -> Result<(), 
     let Some((step, rest)) = path.split_first() else {
         return match tree.replace(leaf) {
             None => Ok(()),
-            Some(_) => Err("which contains a value of another field".into()),
+            Some(_) => Err("which contains the value of another field".into()),
         };
     };
     let empty = || match step {
@@ -108,7 +108,7 @@ fn insert(tree: &mut Option<Tree>, path: &[PathStep], leaf: Tree) -> Result<(), 
     match (tree.get_or_insert_with(empty), step) {
         (Tree::Object(entries), PathStep::Key(key)) => inner(entries, key, rest, leaf),
         (Tree::Array(entries), PathStep::Index(index)) => inner(entries, index, rest, leaf),
-        (Tree::Field { .. }, _) => Err("a part of the value of another field".into()),
+        (Tree::Field { .. }, _) => Err("which is a part of the value of another field".into()),
         (Tree::Object(_), PathStep::Index(index)) => {
             Err(format!("which has the index {index} where another path has a key"))
         }
@@ -154,11 +154,11 @@ fn steps(path: &str) -> Result<Vec<PathStep>, String> {
     while !rest.is_empty() {
         if let Some(bracket) = rest.strip_prefix('[') {
             if let Some(quoted) = bracket.strip_prefix('"') {
-                let end = quoted.find("\"]").ok_or("a `\"]` is missing")?;
+                let end = quoted.find("\"]").ok_or("expected `\"]`")?;
                 steps.push(PathStep::Key(quoted[..end].into()));
                 rest = &quoted[end + 2..];
             } else {
-                let end = bracket.find(']').ok_or("a `]` is missing")?;
+                let end = bracket.find(']').ok_or("expected `]`")?;
                 let index = bracket[..end].parse().map_err(|_| format!("`{}` is not an index", &bracket[..end]))?;
                 steps.push(PathStep::Index(index));
                 rest = &bracket[end + 1..];
@@ -171,7 +171,7 @@ fn steps(path: &str) -> Result<Vec<PathStep>, String> {
             steps.push(PathStep::Key(rest[..end].into()));
             rest = &rest[end..];
         } else {
-            return Err("a `.` is missing".into());
+            return Err("expected `.` or `[`".into());
         }
         is_key = rest.starts_with('.');
         if is_key {
@@ -417,11 +417,11 @@ mod tests {
             ("a.", Err("a key is empty")),
             ("a..b", Err("a key is empty")),
             ("a.[0]", Err("a key is empty")),
-            ("a[0]b", Err("a `.` is missing")),
+            ("a[0]b", Err("expected `.` or `[`")),
             ("a[x]", Err("`x` is not an index")),
             ("a[-1]", Err("`-1` is not an index")),
-            ("a[0", Err("a `]` is missing")),
-            ("a[\"b", Err("a `\"]` is missing")),
+            ("a[0", Err("expected `]`")),
+            ("a[\"b", Err("expected `\"]`")),
             (&"a.".repeat(40), Err("a key is empty")),
             (&["a"; 40].join("."), Err("found 40")),
         ] {

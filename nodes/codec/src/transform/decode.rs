@@ -117,10 +117,10 @@ fn planned(config: &DecodeConfig, most: Option<usize>, errors: &mut PlanErrors) 
     let too_many = |field: &&Field| *format != MessageFormat::Struct && most.is_some_and(|most| field.count() > most);
     if let Some((i, field)) = fields.iter().enumerate().find(|(_, field)| too_many(field)) {
         let message = format!(
-            "`{}` has {} numbers, which do not fit into a message of at most {} bytes",
+            "`{}` must have at most {} numbers, one per byte of the message, got {}",
             field.name,
-            field.count(),
-            most.unwrap_or(0)
+            most.unwrap_or(0),
+            field.count()
         );
         errors
             .at(format!("fields[{i}].repeat"), message)
@@ -266,7 +266,7 @@ impl Node for Decode {
         let spec = given.single();
         let is_packet = |spec: &&PortSpec| spec.dtype == DType::U8 && spec.shape.len() == 1;
         if let Some(spec) = spec.filter(|spec| !is_packet(spec)) {
-            let help = "connect messages of `udp`, `tcp`, `serial`, `stdin` or `file`";
+            let help = "connect a `udp`, `tcp`, `serial`, `stdin` or `file` node";
             errors.input("in", format!("expected u8[≤n], found {spec}")).help(help);
         }
         let most = spec.filter(is_packet).and_then(PortSpec::max_bytes);
@@ -296,7 +296,7 @@ impl Node for Decode {
     fn metrics(&self, to: &mut Metrics) {
         if let Some(first) = self.missing.first() {
             let missing = self.missing.get();
-            to.note(format!("{missing} messages have missing values, which are NaN; the first: {first}"));
+            to.note(format!("messages with missing values, which are NaN: {missing}; the first: {first}"));
         }
     }
 }

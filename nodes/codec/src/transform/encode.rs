@@ -171,11 +171,11 @@ impl Node for Encode {
         let is_alone = given.inputs().count() == 1 && ports.len() == 1;
         for (name, _) in given.inputs().filter(|(name, _)| !is_alone && ports.iter().all(|port| port.name != *name)) {
             let known: Vec<String> = ports.iter().map(|port| format!("`{}`", port.name)).collect();
-            let help = format!("the fields are {}", known.join(", "));
-            errors.input(name, format!("`{name}` is not a field")).help(help);
+            let help = format!("write one of the fields {}", known.join(", "));
+            errors.input(name, format!("expected a field, found `{name}`")).help(help);
         }
         for port in ports.iter().filter(|port| !is_alone && given.inputs().all(|(name, _)| name != port.name)) {
-            let help = "connect it, or leave the field out: it is then 0 in a `struct`, empty in a row, not there in an object";
+            let help = format!("connect an output to `{}`, or remove the field from `fields`", port.name);
             errors.at("fields", format!("nothing is connected to `{}`", port.name)).help(help);
         }
         for (name, spec) in given.inputs() {
@@ -193,10 +193,11 @@ impl Node for Encode {
                 errors.input(name, format!("{} cannot hold {what}", spec.dtype)).help(READ_AS_F64);
             }
             if let Some((want, have)) = labels.into_iter().flatten().find(differs) {
-                let message = format!("unit mismatch: the input has `{}`, the field `{}`", have.unit(), want.unit());
+                let message =
+                    format!("unit mismatch: the input has `{}`, the field expects `{}`", have.unit(), want.unit());
                 errors
                     .input(name, message)
-                    .help("convert them with `map`, which also sets a `unit`, or change the unit of the field");
+                    .help("put a `map` node with `unit` upstream of this node, or change `unit` of the field");
             }
         }
         let spec = |name: &str| ports.iter().find(|port| is_alone || port.name == name).map(FieldPort::spec);
@@ -367,7 +368,11 @@ mod tests {
         let speed = r#"{"name": "speed", "type": "f32"}"#;
         for (fields, keys, expected) in [
             (speed, r#", "sentence": "rmc", "talker": "IN""#, &[][..]),
-            (speed, "", &["`format: nmea` writes sentences of one type", "the sentence has no value `speed`"]),
+            (
+                speed,
+                "",
+                &["`format: nmea` writes sentences of one type", "expected a value of the sentence, found `speed`"],
+            ),
             (
                 speed,
                 r#", "sentence": "vtg", "talker": "PG""#,
@@ -377,12 +382,12 @@ mod tests {
             (
                 r#"{"name": "a", "type": "f32", "path": "speed"}, {"name": "b", "type": "f32", "path": "speed"}"#,
                 r#", "sentence": "vtg", "size": 3"#,
-                &["`size` is not a key of `format: nmea`", "are both the sentence's `speed`"],
+                &["`size` is not a key of `format: nmea`", "expected one field for `speed`"],
             ),
             (
                 r#"{"name": "none", "type": "f32"}, {"name": "a", "type": "f32", "path": "speed"}, {"name": "b", "type": "f32", "path": "speed"}"#,
                 r#", "sentence": "vtg""#,
-                &["the sentence has no value `none`", "are both the sentence's `speed`"],
+                &["expected a value of the sentence, found `none`", "expected one field for `speed`"],
             ),
             (r#"{"name": "date", "type": "f32"}"#, r#", "sentence": "zda""#, &["f32 cannot hold a date"]),
             (
@@ -408,14 +413,14 @@ mod tests {
             (
                 r#"{"name": "a", "type": "u16"}, {"name": "b", "type": "u16", "offset": 1}"#,
                 "",
-                "`b` begins at byte 1, and `a` ends at 2",
+                "`b` must begin at byte 2 or later, after `a`, got 1",
             ),
             (
                 r#"{"name": "a", "type": "u32", "offset": 2}, {"name": "b", "type": "u32", "offset": 0}"#,
                 "",
-                "`a` begins at byte 2",
+                "`a` must begin at byte 4 or later, after `b`, got 2",
             ),
-            (r#"{"name": "a", "type": "u32"}"#, r#", "size": 3"#, "`a` ends at byte 4, `size` has 3"),
+            (r#"{"name": "a", "type": "u32"}"#, r#", "size": 3"#, "`a` must end at byte 3 or earlier (`size`), got 4"),
             ("", "", "`fields` must have at least one entry"),
         ] {
             let mut errors = PlanErrors::default();

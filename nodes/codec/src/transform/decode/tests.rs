@@ -188,7 +188,7 @@ fn objects_and_rows_are_read_by_paths_and_columns() {
                 (b"\xa1\x64pose\xa1\x61x\x3b\xff\xff\xff\xff\xff\xff\xff\xfe", Err("`x` is -18446744073709551615, which f64 would round")),
                 // Numbers of 17 bytes with a tag.
                 (b"\xa1\x64pose\xa1\x61x\xc2\x51\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01", Err("")),
-                (b"\xa0\x00", Err("bytes follow the value: a0 00")),
+                (b"\xa0\x00", Err("expected the end of the message after the value: a0 00")),
                 (b"", Err("")),
             ],
         ),
@@ -216,12 +216,12 @@ fn objects_and_rows_are_read_by_paths_and_columns() {
                 (b"$PUBX,00,081350.00*3E", Ok(&[])),
                 (b"$GPXYZ,1*51", Ok(&[])),
                 (b"$GPGGA,092750.000,9100.0000,S,00630.3372,W,1,8,1.03,61.7,M,55.2,M,,*6A", Err("a latitude must be at most 90")),
-                (b"$GPGGA,1*4B", Err("expected the values of a GGA")),
+                (b"$GPGGA,1*4B", Err("expected the values of a GGA sentence")),
                 (b"GPGGA,1*4B", Err("expected `$` at the beginning")),
                 (b"$GPGGA,1", Err("expected a checksum")),
                 (b"$GPRMC,225446.33,A,4916.45,N,12311.12,W,000.5,054.7,191194,020.3,E,A*2B", Ok(&[])),
                 (b"$GPGGA,092750.000,5321.6802,N,00630.3372,W,1,8,1.03,61.7,M,55.2,M,,*77", Err("the checksum does not match")),
-                (b"\xff", Err("not text: ff")),
+                (b"\xff", Err("the sentence must be UTF-8 text: ff")),
             ],
         ),
         // What receivers send beside the standard: zones with a sign, variations of 0, the epoch of
@@ -237,9 +237,9 @@ fn objects_and_rows_are_read_by_paths_and_columns() {
                 (b"$GPZDA,005948.00,08,07,2010,-05,30*41", Ok(&[20_100_708.0, -330.0])),
                 (b"$GPZDA,005948.00,08,07,2010,-05,-30*6C", Ok(&[20_100_708.0, -330.0])),
                 (b"$GPZDA,005948.00,08,07,2010,05,*6F", Ok(&[20_100_708.0, 300.0])),
-                (b"$GPZDA,005948.00,08,07,2010,05,-30*41", Err("expected the values of a ZDA")),
-                (b"$GPZDA,005948.00,08,07,2010,-05,+30*6A", Err("expected the values of a ZDA")),
-                (b"$GPZDA,005948.00,08,07,2010,05,75*6D", Err("expected the values of a ZDA")),
+                (b"$GPZDA,005948.00,08,07,2010,05,-30*41", Err("expected the values of a ZDA sentence")),
+                (b"$GPZDA,005948.00,08,07,2010,-05,+30*6A", Err("expected the values of a ZDA sentence")),
+                (b"$GPZDA,005948.00,08,07,2010,05,75*6D", Err("expected the values of a ZDA sentence")),
             ],
         ),
         (
@@ -266,7 +266,7 @@ fn objects_and_rows_are_read_by_paths_and_columns() {
                 (b"$GPGLL,4916.45,N,12311.12,W,225444,A*31", Ok(&[49.274166666666666, 1.0])),
                 (b"$GPGLL,4916.45,N,12311.12,W,225444,A,A*5C", Ok(&[49.274166666666666, 1.0])),
                 (b"$GPGLL,,,,,225444,V*07", Ok(&[nan, 0.0])),
-                (b"$GPGLL,,,,,,*50", Err("expected the values of a GLL")),
+                (b"$GPGLL,,,,,,*50", Err("expected the values of a GLL sentence")),
             ],
         ),
     ];
@@ -318,7 +318,10 @@ fn checksums_are_compared_and_are_no_part_of_a_message() {
     }
     // A checksum leaves less room for fields.
     let found = errors(&config("struct", field, r#", "crc": "crc16_modbus""#), Some(3));
-    assert!(found.len() == 1 && found[0].contains("`a` ends at byte 2, an arriving message has 1"), "{found:?}");
+    assert!(
+        found.len() == 1 && found[0].contains("`a` must end at byte 1 or earlier (the longest message), got 2"),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -336,8 +339,8 @@ fn keys_of_other_formats_and_impossible_places_are_refused() {
             r#"{"name": "a", "type": "u8"}, {"name": "b", "type": "u8", "path": "a"}, {"name": "c", "type": "u8", "path": "a.b"}"#,
             "",
             &[
-                "`b` reads `a`, which contains a value of another field",
-                "`c` reads `a.b`, a part of the value of another field",
+                "`b` reads `a`, which contains the value of another field",
+                "`c` reads `a.b`, which is a part of the value of another field",
             ],
         ),
         (
@@ -346,7 +349,7 @@ fn keys_of_other_formats_and_impossible_places_are_refused() {
             "",
             &[
                 "`b` reads `x.y`, which has the key `y` where another path has an index",
-                "`c` reads `x`, which contains a value of another field",
+                "`c` reads `x`, which contains the value of another field",
             ],
         ),
         (
@@ -372,7 +375,7 @@ fn keys_of_other_formats_and_impossible_places_are_refused() {
             "nmea",
             r#"{"name": "a", "type": "u8", "path": "speed"}, {"name": "hdop", "type": "f32", "repeat": 2}"#,
             r#", "sentence": "gga""#,
-            &["the sentence has no value `speed`", "one number"],
+            &["expected a value of the sentence, found `speed`", "one number"],
         ),
         (
             "nmea",
