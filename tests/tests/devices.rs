@@ -211,7 +211,7 @@ fn a_device_that_is_lost_again_and_again_is_given_up() {
 fn a_missing_device_is_an_error_before_the_start() {
     let (plan, _) = plan(&chain(1, ""), MockFaults { is_missing: true, ..MockFaults::default() });
     let error = plan.unwrap().wire().unwrap_err().to_string();
-    assert!(error.contains("`mock`: it is configured to be missing"), "{error}");
+    assert!(error.contains("`mock`: the mock is configured to be missing"), "{error}");
 }
 
 #[test]

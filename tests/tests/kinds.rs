@@ -366,9 +366,9 @@ fn packets_are_decoded() {
         (
             "max_bytes: 64B",
             "max_bytes: 16B",
-            &["graph.yaml:15:19", "`y` ends at byte 20, an arriving message has 16"][..],
+            &["graph.yaml:15:19", "`y` must end at byte 16 or earlier (the longest message), got 20"][..],
         ),
-        ("offset: 3", "offset: 64", &["`low` ends at byte 65"]),
+        ("offset: 3", "offset: 64", &["`low` must end at byte 64 or earlier"]),
         ("type: u32", "type: u33", &["u33"]),
         ("format: struct", "format: xml", &["`xml`", "struct"]),
         ("offset: 3", "offest: 3", &["offest"]),

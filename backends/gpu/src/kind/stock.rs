@@ -211,7 +211,7 @@ impl Lowered for letterbox::Letterbox {
 impl Lowered for threshold::Threshold {
     fn program(config: &threshold::ThresholdConfig, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
         if config.release.is_some_and(|release| release != config.at) {
-            let message = "`release` depends on earlier messages and is not supported on a device";
+            let message = "`release`, which depends on earlier messages, is not supported on a device";
             return refused("release", message, "remove `release` or `device`");
         }
         let (mut steps, values) = ProgramSteps::new(shape, false);

@@ -125,7 +125,7 @@ impl Lowering {
             let results = self.operator(&given, &facts).map_err(refused)?;
             let n = self.program.kernels.len();
             if n > MAX_KERNELS {
-                return Err(refused(format!("a model must need at most {MAX_KERNELS} kernels, got {n}")));
+                return Err(refused(format!("a program must have at most {MAX_KERNELS} kernels, got {n}")));
             }
             for kernel in &mut self.program.kernels[first..] {
                 kernel.name += &format!(" of node `{}`", node.name);

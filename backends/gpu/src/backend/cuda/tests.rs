@@ -100,7 +100,7 @@ fn an_array_that_is_too_large_for_an_index_is_refused() {
     program.arrays[0].len = 1 << 29;
     let width = Width { most: 65_535, busy: 128 };
     let error = shader(&CudaC { half: Half::F16 }, &program, &program.kernels[0], 1, width).unwrap_err();
-    assert_eq!(error, "an array has 2147483648 bytes; its kernels count to 2147483647");
+    assert_eq!(error, "an array must have at most 2147483647 bytes, got 2147483648");
 }
 
 /// Every kernel of the programs of tests, each text once. `LIMEN_DUMP_CUDA` names a folder that

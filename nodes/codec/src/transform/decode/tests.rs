@@ -88,11 +88,21 @@ fn all_errors_of_a_config_are_reported_at_once() {
     let many: Vec<String> = (0..17).map(|n| format!(r#"{{"name": "n{n}", "type": "u8"}}"#)).collect();
     let cases: [(String, &str, Option<usize>, &[&str]); 11] = [
         (String::new(), "", None, &["`fields` must have at least one entry"]),
-        (field(""), r#", "size": 0"#, None, &["`size` must be at least 1, got 0", "ends at byte 4, `size` has 0"]),
+        (
+            field(""),
+            r#", "size": 0"#,
+            None,
+            &["`size` must be at least 1, got 0", "must end at byte 0 or earlier (`size`), got 4"],
+        ),
         (field(""), r#", "size": 40"#, Some(32), &["`size` must be at most 32, the longest message, got 40"]),
-        (field(""), "", Some(3), &["`a` ends at byte 4, an arriving message has 3"]),
-        (field(r#", "offset": 8"#), r#", "size": 11"#, Some(64), &["`a` ends at byte 12, `size` has 11"]),
-        (field(r#", "repeat": 18446744073709551615"#), "", Some(64), &["an arriving message has 64"]),
+        (field(""), "", Some(3), &["`a` must end at byte 3 or earlier (the longest message), got 4"]),
+        (
+            field(r#", "offset": 8"#),
+            r#", "size": 11"#,
+            Some(64),
+            &["`a` must end at byte 11 or earlier (`size`), got 12"],
+        ),
+        (field(r#", "repeat": 18446744073709551615"#), "", Some(64), &["`a` must end at byte 64 or earlier"]),
         (field(r#", "repeat": 0"#), "", None, &["`repeat` must be at least 1, got 0"]),
         (format!("{}, {}", field(""), field("")), "", None, &["`a` is defined twice"]),
         (
