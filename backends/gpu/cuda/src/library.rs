@@ -202,7 +202,7 @@ impl Library {
     /// Returns where it comes from.
     pub fn origin(self) -> &'static str {
         match self {
-            Library::Driver => "install NVIDIA's driver; in a container, start it with access to the GPU",
+            Library::Driver => "install NVIDIA's driver, or start the container with access to the GPU",
             Library::Nvrtc => match cfg!(feature = "cuda13") {
                 true => {
                     "install the CUDA toolkit 13 or run `pip install nvidia-cuda-nvrtc`, and add the folder of NVRTC to LD_LIBRARY_PATH"

@@ -77,13 +77,13 @@ impl Wave {
     /// What is wrong with it.
     pub(super) fn read(file: &mut (impl BufRead + Seek), size: u64) -> Result<Wave, String> {
         let cut = |error: io::Error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => "the file ends before its samples".to_string(),
+            io::ErrorKind::UnexpectedEof => "the file ends before the samples".to_string(),
             _ => error.to_string(),
         };
         let mut start = [0; 12];
         file.read_exact(&mut start).map_err(cut)?;
         if !matches!(&start[..4], b"RIFF" | b"RF64" | b"BW64") || &start[8..] != b"WAVE" {
-            return Err("not a WAV file: it does not begin with `RIFF` and `WAVE`".into());
+            return Err("not a WAV file: expected `RIFF` and `WAVE` at the beginning".into());
         }
         let (mut format, mut long) = (None, None);
         for _ in 0..MAX_CHUNKS {
