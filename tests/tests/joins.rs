@@ -664,7 +664,7 @@ fn wrong_inputs_of_synchronize_are_refused() {
         )
     };
     for (inputs, join, expected) in [
-        ("inputs: { x: a }", "", "at least two inputs"),
+        ("inputs: { x: a }", "", "at least 2 inputs"),
         ("inputs: { x: a, y: b }", "", "`b` may drop messages"),
         (
             "inputs: { x: a, y: a }",

@@ -179,7 +179,7 @@ fn irregular_files_are_refused_without_waiting() {
     }
     folder.run("check pipe").expect(2, "", "expected a regular file");
     fs::write(folder.0.join("graph.yaml"), copying("graph.yaml", "new/", "replace")).unwrap();
-    folder.run("check graph.yaml").expect(2, "", "`new/` is a folder, expected a file");
+    folder.run("check graph.yaml").expect(2, "", "expected a file, found the folder `new/`");
 }
 
 /// Before the run, not after it.
@@ -301,7 +301,7 @@ fn a_second_signal_names_the_incomplete_files() {
     let kept = format!("out-interrupted-{}.csv", child.id());
     let ran = folder.run("graph.yaml --frames 1");
     let expected =
-        format!("`table` finds `./{part}`, left by an interrupted run; it becomes `./{kept}` when this run completes");
+        format!("`table` renames `./{part}`, which an interrupted run left, to `./{kept}` when this run completes");
     ran.expect(0, "", &expected);
     assert!(!folder.0.join(&part).exists() && folder.0.join("out.csv").is_file());
     assert_eq!(fs::read(folder.0.join(kept)).unwrap(), rows);

@@ -48,7 +48,7 @@ fn a_line_that_is_too_long_fails_one_call() {
     assert_eq!(pipe(&folder, "-q graph.yaml", &text).out.lines().take(2).collect::<Vec<_>>(), ["one", "two"]);
     let folder = Folder::with("cut", &ECHO.replace("kind: stdin", "kind: stdin, config: { framing: length }"));
     let ran = pipe(&folder, "graph.yaml", "\0\0\0\x03one\0\0\0\x09half");
-    ran.expect(1, "one\n", "standard input: message 2: the input ends within the message");
+    ran.expect(1, "one\n", "standard input: message 2: expected a complete message");
     ran.expect(1, "failed: node `in` failed in `next`", "");
 }
 
@@ -81,7 +81,7 @@ fn a_broken_pipe_ends_the_run_without_a_panic() {
         let ran = Ran::from(child.wait_with_output().unwrap());
         assert_eq!((ran.code, some), (Some(code), [0; 100]), "{policy}: {}", ran.err);
         // It is reported like any other failure, and nothing else is.
-        assert!(ran.err.contains("standard output: the reader has closed it (broken pipe)"), "{policy}: {}", ran.err);
+        assert!(ran.err.contains("standard output: closed by the reader (broken pipe)"), "{policy}: {}", ran.err);
         assert_eq!(ran.err.lines().count(), if policy == "stop" { 1 } else { 2 }, "{policy}: {}", ran.err);
     }
     // A full disk is an error like any other.
@@ -159,10 +159,10 @@ nodes:
 ";
     let port = udp_port().to_string();
     let folder = Folder::with("listens", &graph.replace("PORT", &port));
-    let notice = format!("`a` listens on 0.0.0.0:{port}: other machines can send to it");
+    let notice = format!("`a` accepts messages from other machines on 0.0.0.0:{port}");
     let said = format!("limen-run: {notice}\n");
     folder.run("graph.yaml --duration 50ms --allow-public").expect(0, &notice, &said);
-    folder.run("graph.yaml --plan --allow-public").expect(0, "other machines can", "");
+    folder.run("graph.yaml --plan --allow-public").expect(0, "from other machines", "");
     assert_eq!(folder.run("graph.yaml --duration 50ms --allow-public -q").err, said);
     folder.run("graph.yaml --duration 50ms").expect(2, "", "error[E0161]");
     folder.run("check graph.yaml").expect(2, "", "--allow-public");

@@ -149,7 +149,7 @@ impl RecordedPace {
             None => ports.ahead(),
             Some(1.0) => ports.live(),
             Some(factor) => ports.live().notice(format!(
-                "has `pace: {factor}`: every time in the graph (`within`, `throttle`, `expect_every`) covers {factor} times as much of the recording"
+                "has `pace: {factor}`: 1 s of `within`, `throttle` or `expect_every` covers {factor} s of the recording"
             )),
         }
     }

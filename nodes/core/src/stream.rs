@@ -74,17 +74,18 @@ pub(crate) fn spec(max: Bytes, framing: Framing, content: Option<Content>, error
 pub fn takes_bytes(given: &Connected, framing: Framing, errors: &mut PlanErrors) -> Ports {
     let Some(spec) = given.single() else { return Ports::new().input_any("in") };
     if framing.is_lines() && spec.dtype != DType::U8 {
-        let message = format!("lines need text, found {spec}");
-        errors.input("in", message).help("write `framing: length`, or convert it to text before this node");
+        let message = format!("expected text for lines, found {spec}");
+        errors.input("in", message).help("write `framing: length`, or add an `encode` node upstream");
     }
     if framing == Framing::Fixed && spec.fixed_shape().is_none() {
-        let message = format!("`framing: fixed` needs messages of one length, found {spec}");
-        errors.input("in", message).help("write `framing: length`, or put a `pad` node with `to` before this node");
+        let message = format!("`framing: fixed` expects messages of one length, found {spec}");
+        errors.input("in", message).help("write `framing: length`, or add a `pad` node with `to` upstream");
     }
     let largest = spec.max_bytes().unwrap_or(0);
     if framing.has_length() && u32::try_from(largest).is_err() {
-        let message = format!("{spec} has up to {largest} bytes, more than a length prefix of 4 bytes can express");
-        errors.input("in", message).help("make it smaller before this node, or write `framing: raw`");
+        let message =
+            format!("a message after a length prefix must have at most {} bytes, got {largest} for {spec}", u32::MAX);
+        errors.input("in", message).help("write `framing: raw`, or add a `slice` node upstream");
     }
     Ports::new().input("in", spec.clone())
 }

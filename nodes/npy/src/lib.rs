@@ -175,17 +175,21 @@ pub enum HeaderError {
 impl fmt::Display for HeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            HeaderError::TooShort => f.write_str("too short for a `.npy` file"),
-            HeaderError::NotNpy => f.write_str("not a `.npy` file: it does not begin with `\\x93NUMPY`"),
+            HeaderError::TooShort => f.write_str("expected a `.npy` file, found fewer than 8 bytes"),
+            HeaderError::NotNpy => {
+                f.write_str("expected a `.npy` file that begins with `\\x93NUMPY`, found other bytes")
+            }
             HeaderError::Version(major, minor) => {
                 write!(f, "expected version 1.0, 2.0 or 3.0 of the format, found {major}.{minor}")
             }
-            HeaderError::Truncated => f.write_str("the file ends within its header"),
+            HeaderError::Truncated => f.write_str("expected a complete header, found the end of the file"),
             HeaderError::TooLong(length) => {
                 write!(f, "the header must be at most {MAX_HEADER} bytes, got {length}")
             }
-            HeaderError::Fields => f.write_str("its elements have fields; save each as a separate array"),
-            HeaderError::Malformed(what, at) => write!(f, "its header cannot be read: {what} at byte {at}"),
+            HeaderError::Fields => {
+                f.write_str("expected numbers, found elements with fields; save each field as a separate array")
+            }
+            HeaderError::Malformed(what, at) => write!(f, "the header is invalid: {what} at byte {at}"),
         }
     }
 }
@@ -232,7 +236,7 @@ impl NpyHeader {
             return Err(HeaderError::Truncated);
         }
         let start = magic.len() + width + length;
-        let text = std::str::from_utf8(&text).map_err(|e| HeaderError::Malformed("not UTF-8", e.valid_up_to()))?;
+        let text = std::str::from_utf8(&text).map_err(|e| HeaderError::Malformed("expected UTF-8", e.valid_up_to()))?;
         HeaderParser { text, at: 0 }.header(start)
     }
 }
@@ -306,13 +310,13 @@ impl<'a> HeaderParser<'a> {
         let mut dims = Vec::new();
         while !self.skip(")") {
             if self.skip("-") {
-                return Err(self.wrong("a length cannot be negative"));
+                return Err(self.wrong("a length must be at least 0"));
             }
             let digits = self.rest().find(|c: char| !c.is_ascii_digit()).unwrap_or(self.rest().len());
             if digits == 0 {
                 return Err(self.wrong("expected a number"));
             }
-            let dim = self.rest()[..digits].parse().map_err(|_| self.wrong("a length needs more than 64 bits"))?;
+            let dim = self.rest()[..digits].parse().map_err(|_| self.wrong("a length must fit into 64 bits"))?;
             dims.push(dim);
             self.at += digits;
             // Python 2 marks long integers.
@@ -341,12 +345,12 @@ impl<'a> HeaderParser<'a> {
                         return Err(HeaderError::Fields);
                     }
                     let text = self.quoted()?;
-                    let found = NpyElement::of(text).ok_or_else(|| self.wrong("an unknown type of elements"))?;
+                    let found = NpyElement::of(text).ok_or_else(|| self.wrong("unknown element type"))?;
                     element.replace(found).is_none()
                 }
                 "fortran_order" => is_fortran.replace(self.bool()?).is_none(),
                 "shape" => shape.replace(self.shape()?).is_none(),
-                _ => return Err(self.wrong("an unknown key")),
+                _ => return Err(self.wrong("unknown key")),
             };
             if !is_new {
                 return Err(self.wrong("a key occurs twice"));
@@ -357,7 +361,7 @@ impl<'a> HeaderParser<'a> {
             }
         }
         if !self.rest().trim_ascii().is_empty() {
-            return Err(self.wrong("something follows the dictionary"));
+            return Err(self.wrong("expected the end of the header"));
         }
         match (element, is_fortran, shape) {
             (Some(element), Some(is_fortran), Some(shape)) => Ok(NpyHeader { element, is_fortran, shape, start }),
@@ -466,21 +470,21 @@ mod tests {
             (file(1, &"(".repeat(4_000)), Malformed("expected a dictionary", 0)),
             (file(1, &dict(&"(".repeat(3_000), "False", "(1,)")), Fields),
             (file(1, &dict("[('a', '<f4'), ('b', '<i4')]", "False", "(10,)")), Fields),
-            (file(1, &dict("'f4'", "False", "(1,)")), Malformed("an unknown type of elements", 14)),
-            (file(1, &dict("'<f'", "False", "(1,)")), Malformed("an unknown type of elements", 14)),
-            (file(1, &dict("'<f4", "False", "(1,)")), Malformed("an unknown type of elements", 17)),
+            (file(1, &dict("'f4'", "False", "(1,)")), Malformed("unknown element type", 14)),
+            (file(1, &dict("'<f'", "False", "(1,)")), Malformed("unknown element type", 14)),
+            (file(1, &dict("'<f4", "False", "(1,)")), Malformed("unknown element type", 17)),
             (file(1, &dict("'<f4'", "0", "(1,)")), Malformed("expected `True` or `False`", 34)),
-            (file(1, &dict("'<f4'", "False", "(-1, 3)")), Malformed("a length cannot be negative", 52)),
+            (file(1, &dict("'<f4'", "False", "(-1, 3)")), Malformed("a length must be at least 0", 52)),
             (file(1, &dict("'<f4'", "False", "(2, 3")), Malformed("expected a number", 57)),
             (
                 file(1, &dict("'<f4'", "False", "(18446744073709551616,)")),
-                Malformed("a length needs more than 64 bits", 51),
+                Malformed("a length must fit into 64 bits", 51),
             ),
             (file(1, &dict("'<f4'", "False", "(0xff,)")), Malformed("expected a comma", 52)),
             (file(1, &dict("'<f4'", "False", "7")), Malformed("expected a tuple such as `(10, 3)`", 50)),
             (file(1, "{'descr': '<f4', 'descr': '<f4'}"), Malformed("a key occurs twice", 31)),
-            (file(1, "{'descr': '<f4', 'extra': 1}"), Malformed("an unknown key", 25)),
-            (file(1, &(dict("'<f4'", "False", "(1,)") + "{}")), Malformed("something follows the dictionary", 57)),
+            (file(1, "{'descr': '<f4', 'extra': 1}"), Malformed("unknown key", 25)),
+            (file(1, &(dict("'<f4'", "False", "(1,)") + "{}")), Malformed("expected the end of the header", 57)),
         ] {
             assert_eq!(read(&bytes), Err(expected), "{}", String::from_utf8_lossy(&bytes[..bytes.len().min(90)]));
         }

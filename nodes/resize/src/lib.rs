@@ -269,7 +269,7 @@ fn checked<'a, 'b>(
     into: &'b mut [u8],
 ) -> Result<(&'a [u8], &'b mut [u8]), String> {
     if from.iter().chain(&to).any(|length| *length == 0 || u32::try_from(*length).is_err()) {
-        return Err(format!("{from:?} cannot be scaled to {to:?}"));
+        return Err(format!("lengths must be 1 to {}, got {from:?} and {to:?}", u32::MAX));
     }
     match (from[2], to[2]) {
         (channels @ 1..=4, other) if channels == other => {}
@@ -279,7 +279,7 @@ fn checked<'a, 'b>(
     bytes(from)
         .and_then(|n| pixels.get(..n))
         .zip(bytes(to).and_then(|n| into.get_mut(..n)))
-        .ok_or_else(|| "a buffer is too small for its shape".into())
+        .ok_or_else(|| "each buffer must have room for the shape of an image".into())
 }
 
 fn bytes(shape: [usize; 3]) -> Option<usize> {

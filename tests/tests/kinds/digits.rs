@@ -86,7 +86,7 @@ fn types_that_differ_are_not_joined() {
   z: {{ kind: 'null', from: j }}"
             );
             let problems = plan(folder.path(), &graph).expect_err("refused");
-            assert!(problems.contains("put a `cast`"), "{kind}: {problems}");
+            assert!(problems.contains("add a `cast`"), "{kind}: {problems}");
         }
     }
 }
@@ -118,7 +118,7 @@ fn positions_of_f32_are_not_written() {
         );
         let said = plan(folder.path(), &graph).err().unwrap_or_default();
         assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{dtype}: {said}");
-        assert_eq!(said.contains("write `type: f64` where the numbers are read"), !expected.is_empty(), "{said}");
+        assert_eq!(said.contains("write `type: f64` at the source"), !expected.is_empty(), "{said}");
     }
 }
 

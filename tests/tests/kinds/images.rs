@@ -248,11 +248,15 @@ fn images_that_differ_are_refused_where_they_do_not_fit() {
             &["the files differ in channels: 1 with 1, first", "a.png`; 1 with 3, first", "write `channels: 3`"][..],
         ),
         (", channels: 2", "kind: pass", &["`channels` must be 1, 3 or 4, got 2"]),
-        (three, "kind: window, config: { length: 2 }", &["u8[≤2,≤3,3] cannot be stacked", "`resize` and `letterbox`"]),
+        (
+            three,
+            "kind: window, config: { length: 2 }",
+            &["at most 5 dims, found u8[≤2,≤3,3]", "`resize` or `letterbox`"],
+        ),
         (
             three,
             "kind: npy, config: { path: x.npy }",
-            &["expected one shape for all messages", "`resize` and `letterbox`"],
+            &["expected one shape for all messages", "`resize` or `letterbox`"],
         ),
         (
             three,

@@ -196,7 +196,7 @@ fn the_lines_of_an_image_are_gathered() {
     for (from, to, expected) in [
         ("{ max: 8 }, from: read/text", "{ max: 7 }, from: read/text", "at least the 8 parts"),
         ("from: read/text }", "from: image/name }", "no `scatter` splits the messages"),
-        ("from: row }", "from: found }", "f32[≤9,6] cannot be stacked"),
+        ("from: row }", "from: found }", "at most 5 dims, found f32[≤9,6]"),
     ] {
         let Err(problems) = plan(folder.path(), &graph.replace(from, to)) else { panic!("not refused: {to}") };
         assert!(problems.contains(expected), "`{expected}` is not in:\n{problems}");

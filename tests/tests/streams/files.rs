@@ -178,8 +178,8 @@ fn unusable_files_are_refused_before_anything_starts() {
         ("kind: file, config: { path: link }", "--allow-path"),
         ("kind: file, config: { path: ., max_bytes: 0B, repeat: 0 }", "not a regular file"),
         ("kind: file, config: { path: there.txt, max_bytes: 2GiB }", "write a size from 1B to 1GiB"),
-        ("kind: npy, config: { path: there.txt }", "too short"),
-        ("kind: npy, config: { path: short.npy }", "within its header"),
+        ("kind: npy, config: { path: there.txt }", "fewer than 8 bytes"),
+        ("kind: npy, config: { path: short.npy }", "expected a complete header"),
         ("kind: wav, config: { path: there.txt, frames: 512 }", "there.txt"),
         ("kind: wav, config: { path: there.txt, frames: 0 }", "1 to 1048576"),
     ] {
@@ -189,12 +189,12 @@ fn unusable_files_are_refused_before_anything_starts() {
     let source = "  a: { kind: synthetic, config: { pattern: noise, shape: [4, 2], dtype: f32 } }\n";
     for (sink, expected) in [
         ("kind: file, config: { path: there.txt, exists: fail, framing: raw }", "already exists"),
-        ("kind: file, config: { path: no/such/folder.txt, framing: raw }", "there is no folder"),
-        ("kind: file, config: { path: a.txt }", "lines need text"),
+        ("kind: file, config: { path: no/such/folder.txt, framing: raw }", "does not exist"),
+        ("kind: file, config: { path: a.txt }", "expected text for lines"),
         ("kind: npy, config: { path: /dev/full }", "--allow-path"),
-        ("kind: npy, config: { path: a.npy, exists: append }", "`exists: append` is not possible"),
+        ("kind: npy, config: { path: a.npy, exists: append }", "must be `replace` or `fail`, got `append`"),
         ("kind: wav, config: { path: a.wav, sample_rate: 0.5Hz }", "a whole number"),
-        ("kind: stdout", "lines need text"),
+        ("kind: stdout", "expected text for lines"),
     ] {
         let text = graph.refused(&format!("{source}  z: {{ {sink}, from: a }}\n"));
         assert!(text.contains(expected) && text.contains("help: "), "{sink}\n{text}");

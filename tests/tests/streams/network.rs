@@ -131,7 +131,7 @@ fn a_port_is_local_unless_the_graph_says_otherwise() {
     stop(running);
     let refused = graph.refused(&nodes("0.0.0.0:"));
     for (node, place) in [("a", "3:3"), ("b", "4:3")] {
-        let expected = format!("graph.yaml:{place}: error[E0161]: `{node}` listens on 0.0.0.0:");
+        let expected = format!("graph.yaml:{place}: error[E0161]: `{node}` accepts ");
         assert!(refused.contains(&expected) && refused.contains("--allow-public"), "{expected}: {refused}");
     }
     let notes = |host: &str| -> Vec<String> {
@@ -144,7 +144,10 @@ fn a_port_is_local_unless_the_graph_says_otherwise() {
     assert_eq!(notes(""), [""; 0]);
     let mut said = notes("0.0.0.0:");
     said.sort();
-    assert!(said.len() == 2 && said[0].starts_with("`a` listens on 0.0.0.0:"), "{said:?}");
+    assert!(
+        said.len() == 2 && said[0].starts_with("`a` accepts connections from other machines on 0.0.0.0:"),
+        "{said:?}"
+    );
 }
 
 #[test]
@@ -156,10 +159,10 @@ fn impossible_socket_settings_are_refused() {
         ("kind: udp, config: { listen: 0 }", "a port of this machine"),
         ("kind: udp, config: { listen: 70000 }", "a port of this machine"),
         ("kind: tcp", "neither `listen` nor `connect`"),
-        ("kind: tcp, config: { listen: 9000, connect: 9000 }", "not both"),
+        ("kind: tcp, config: { listen: 9000, connect: 9000 }", "found both"),
         ("kind: tcp, config: { listen: 9000, max_connections: 0 }", "1 to 64"),
         ("kind: tcp, config: { listen: 9000, max_connections: 65 }", "1 to 64"),
-        ("kind: tcp, config: { connect: 9000, max_connections: 2 }", "only possible with `listen`"),
+        ("kind: tcp, config: { connect: 9000, max_connections: 2 }", "requires `listen`"),
         ("kind: tcp, config: { listen: 9000, max_bytes: 2GiB }", "1B to 1GiB"),
     ] {
         let text = graph.refused(&format!("  a: {{ {source} }}\n{sink}"));

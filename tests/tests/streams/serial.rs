@@ -159,7 +159,7 @@ fn wrong_devices_are_refused() {
     for (config, expected) in [
         ("path: /dev/ttyS0, baud: 9600", "--allow-path /dev"),
         ("path: plain, baud: 9600", "not a serial device"),
-        ("path: plain, baud: 9601", "not a supported speed"),
+        ("path: plain, baud: 9601", "a supported speed, got 9601"),
     ] {
         let text = graph.refused(&format!("  a: {{ kind: serial, config: {{ {config} }} }}\n{sink}"));
         assert!(text.contains(expected) && text.contains("help: "), "{config}\n{text}");

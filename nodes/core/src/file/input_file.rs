@@ -14,7 +14,9 @@ pub fn open(path: &str, folders: &Folders) -> Result<InputFile, FileProblem> {
 /// Reads a regular file that the graph may read, of at most `most` bytes.
 pub fn read_whole(path: &str, folders: &Folders, most: u64) -> Result<Vec<u8>, FileProblem> {
     let read = open(path, folders)?.read_whole(most);
-    read.map_err(|error| (format!("`{path}`: {error}"), "write the path of a smaller file that can be read".into()))
+    read.map_err(|error| {
+        (format!("`{path}` cannot be read: {error}"), "write the path of a smaller file that can be read".into())
+    })
 }
 
 #[cfg(test)]

@@ -49,15 +49,15 @@ pub fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, errors:
     };
     if names_folder(path) {
         errors
-            .at("path", format!("`{path}` is a folder, expected a file"))
+            .at("path", format!("expected a file, found the folder `{path}`"))
             .help("write a path such as `out/result.csv`");
         return ports;
     }
     let length = target.file_name().map_or(0, |name| name.len());
     if length > MAX_NAME {
         errors
-            .at("path", format!("the file's name has {length} bytes, the file system allows {MAX_NAME}"))
-            .help("write a shorter name");
+            .at("path", format!("the file name must have at most {MAX_NAME} bytes, got {length}"))
+            .help(format!("write a name of at most {MAX_NAME} bytes"));
         return ports;
     }
     let mut ports = ports;
@@ -65,23 +65,24 @@ pub fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, errors:
         for left in cx.folders.partial.left(&target) {
             let (part, kept) = (left.display(), files::kept_path(&target, &left));
             ports = ports.notice(format!(
-                "finds `{part}`, left by an interrupted run; it becomes `{}` when this run completes",
+                "renames `{part}`, which an interrupted run left, to `{}` when this run completes",
                 kept.display()
             ));
         }
     }
     match fs::metadata(&target) {
         Ok(found) if !found.is_file() => {
-            let what = if found.is_dir() { "a folder" } else { "not a regular file" };
-            errors.at("path", format!("`{path}` is {what}, expected a file")).help("write another path");
+            let what = if found.is_dir() { "folder" } else { "special file" };
+            let message = format!("expected a regular file, found the {what} `{path}`");
+            errors.at("path", message).help("write a path such as `out/result.csv`");
         }
         Ok(_) if exists == Exists::Fail => {
-            let help = "remove it, or write `exists: replace` or `exists: append`";
-            errors.at("path", format!("`{path}` already exists, and `exists` is `fail`")).help(help);
+            let help = format!("remove `{path}`, or write `exists: replace` or `exists: append`");
+            errors.at("path", format!("`{path}` already exists, which `exists: fail` rejects")).help(help);
         }
         // The last folder of the path may be created later.
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            let help = "make it writable, or write another path";
+            let help = format!("make `{path}` writable, or write another path");
             errors.at("path", format!("`{path}` cannot be written: {error}")).help(help);
         }
         found => {
@@ -89,7 +90,7 @@ pub fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, errors:
             let appends = exists == Exists::Append && found.is_ok();
             let check = if appends { files::check_writable } else { files::check_creatable };
             if let Err(error) = check(&target) {
-                let help = "make it writable, use `--out DIR`, or write another path";
+                let help = format!("make `{path}` writable, use `--out DIR`, or write another path");
                 errors.at("path", format!("`{path}` cannot be written: {error}")).help(help);
             }
         }
@@ -97,8 +98,9 @@ pub fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, errors:
     // The folder given with `--out` may be created after planning.
     let above = target.parent().and_then(Path::parent);
     if let (None, Some(above)) = (&cx.folders.out, above.filter(|a| !a.as_os_str().is_empty() && !a.is_dir())) {
-        let message = format!("there is no folder `{}`; only the last folder of a path is created", above.display());
-        errors.at("path", message).help("create it, or write to a folder beside the graph file");
+        let message = format!("the folder `{}` does not exist", above.display());
+        let help = format!("create `{}`, or write a path with at most one new folder", above.display());
+        errors.at("path", message).help(help);
     }
     ports.claim(Claim::File(real_path(&target))).blocking()
 }
@@ -277,10 +279,10 @@ impl OutputFile {
         if files::is_deleted(&self.file) {
             // When it is noticed, those that were written before are lost as well.
             let lost = if self.is_deleted { more } else { self.messages };
-            self.full.unwritten.lose(lost, || "the file was deleted while it was written".into());
+            self.full.unwritten.lose(lost, || "the file was deleted during the run".into());
             self.is_deleted = true;
             let text = format!(
-                "the file was deleted while it was written; the {} messages in it are lost",
+                "the file was deleted during the run; messages lost: {}",
                 self.messages + self.ends.len() as u64
             );
             return Err(NodeError::file(&self.path, io::Error::new(ErrorKind::NotFound, text)));
@@ -302,12 +304,7 @@ impl OutputFile {
     #[cold]
     fn write_error(&mut self, error: io::Error) -> NodeError {
         let (written, unwritten) = (self.written, self.ends.len());
-        let rest = if unwritten == 1 {
-            "1 message after them is not".into()
-        } else {
-            format!("{unwritten} messages after them are not")
-        };
-        let text = format!("{error}; {written} bytes are written, {rest}");
+        let text = format!("{error}; bytes written: {written}, messages not written: {unwritten}");
         self.full.judge(NodeError::file(&self.path, io::Error::new(error.kind(), text)))
     }
 

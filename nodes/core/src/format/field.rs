@@ -73,7 +73,7 @@ impl Field {
         for (key, _) in keys.into_iter().filter(|(key, is_given)| *is_given && !allowed.contains(key)) {
             errors
                 .at(format!("fields[{i}].{key}"), format!("`{key}` is not a key of `format: {format}`"))
-                .help("remove it");
+                .help(format!("remove `{key}`"));
         }
     }
 }
@@ -121,18 +121,17 @@ pub fn ports(fields: &[Field], errors: &mut PlanErrors) -> Vec<FieldPort> {
         for (key, name) in [("name", Some(name)), ("to", field.to.as_ref())] {
             if let Some(name) = name.filter(|name| !is_name(name)) {
                 let message = format!("`{name}` is not a valid port name");
-                errors.at(format!("fields[{i}].{key}"), message).help("write letters, digits, `_` and `-`");
+                errors.at(format!("fields[{i}].{key}"), message).help("write a name of letters, digits, `_` and `-`");
             }
         }
         if fields[..i].iter().any(|other| other.name == *name) {
-            let message = format!("`{name}` is defined twice");
-            let help = "write another name; fields share a port through `to`";
-            errors.at(format!("fields[{i}].name"), message).help(help);
+            let message = format!("field `{name}` is defined twice");
+            errors.at(format!("fields[{i}].name"), message).help("write another `name`");
         }
         if field.repeat == Some(0) {
             errors
                 .at(format!("fields[{i}].repeat"), "`repeat` must be at least 1, got 0")
-                .help("write 1 or more, or leave it out");
+                .help("write 1 or more, or remove `repeat`");
         }
         match ports.iter_mut().find(|port| port.name == *to) {
             None => {
@@ -140,8 +139,10 @@ pub fn ports(fields: &[Field], errors: &mut PlanErrors) -> Vec<FieldPort> {
                 ports.push(FieldPort { name, dtype, length, fields: vec![i], labels: Vec::new() });
             }
             Some(port) if port.dtype != field.dtype => {
-                let message = format!("`{name}` is {}, but `{to}` is {}", field.dtype, port.dtype);
-                errors.at(format!("fields[{i}].type"), message).help("a port has one type; write another `to`");
+                let message =
+                    format!("type mismatch: field `{name}` is {}, port `{to}` is {}", field.dtype, port.dtype);
+                let help = format!("write `type: {}`, or another `to`", port.dtype);
+                errors.at(format!("fields[{i}].type"), message).help(help);
             }
             Some(port) => {
                 port.length = Some(port.length.unwrap_or(1).saturating_add(field.count()));
@@ -153,10 +154,8 @@ pub fn ports(fields: &[Field], errors: &mut PlanErrors) -> Vec<FieldPort> {
         port.labels = labels(port, fields, errors);
     }
     if ports.len() > MAX_PORTS {
-        let message = format!("a node must have at most {MAX_PORTS} ports on a side, got {}", ports.len());
-        errors
-            .at("fields", message)
-            .help("remove fields that are not used, or let fields of one type share a port through `to`");
+        let message = format!("`fields` must have at most {MAX_PORTS} ports, got {}", ports.len());
+        errors.at("fields", message).help("remove unused fields, or write the same `to` for fields of one type");
     }
     ports
 }
@@ -166,7 +165,7 @@ fn labels(port: &FieldPort, fields: &[Field], errors: &mut PlanErrors) -> Vec<La
     let mut is_right = true;
     for (i, unit) in port.fields.iter().filter_map(|i| Some((i, fields[*i].unit.as_ref()?))) {
         if let Err(why) = Label::new("", unit.trim()) {
-            let help = "write it as a table names it, such as `m/s²` or `deg`";
+            let help = "write a unit such as `m/s²` or `deg`";
             errors.at(format!("fields[{i}].unit"), format!("`unit` {why}, got {unit:?}")).help(help);
             is_right = false;
         }

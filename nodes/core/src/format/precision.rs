@@ -4,7 +4,7 @@ use super::record::Value;
 use limen::message::DType;
 
 /// The advice for an input of numbers that have lost digits already.
-pub const READ_AS_F64: &str = "write `type: f64` where the numbers are read; a `cast` does not bring digits back";
+pub const READ_AS_F64: &str = "write `type: f64` at the source, because `cast` cannot restore digits";
 
 /// Returns whether a type keeps every digit that a text gives a value, as `f32` does not for
 /// `1700000000.123`. Integer types are exact or refuse a value, so they keep all.

@@ -99,7 +99,7 @@ impl Fault {
             Fault::Checksum { found, expected } => {
                 // Of two bytes, and of four.
                 let is_turned = [found.swap_bytes() >> 16, found.swap_bytes()].contains(expected);
-                let hint = if is_turned { "; they match in the other byte order (`endian`)" } else { "" };
+                let hint = if is_turned { "; write the other value of `endian`" } else { "" };
                 format!("expected the checksum {expected:x}, found {found:x}{hint}")
             }
             Fault::Syntax(text) => text.clone(),

@@ -45,7 +45,7 @@ pub fn delimiter(given: Option<char>, errors: &mut PlanErrors) -> u8 {
         }
         _ => {
             let message = format!("expected an ASCII character that is not part of a number, found {given:?}");
-            errors.at("delimiter", message).help("write a character of ASCII, such as `,`, `;` or `\"\\t\"`");
+            errors.at("delimiter", message).help("write an ASCII character such as `,`, `;` or `\"\\t\"`");
             b','
         }
     }
@@ -62,14 +62,15 @@ pub fn check(fields: &[Field], errors: &mut PlanErrors) {
         .enumerate()
         .map(|(at, (begin, field))| (begin, begin.saturating_add(field.count()), at))
         .collect();
-    for (_, _, at) in ranges.iter().filter(|(_, end, _)| *end > MOST) {
-        let message = format!("`{}` ends after column {MOST}", fields[*at].name);
+    for (_, end, at) in ranges.iter().filter(|(_, end, _)| *end > MOST) {
+        let message = format!("the last column of `{}` must be below {MOST}, got {}", fields[*at].name, end - 1);
         errors.at(format!("fields[{at}].name"), message).help("write a lower `column` or `repeat`");
     }
     for (one, other, (begin, _)) in overlaps(ranges) {
-        let message =
-            format!("`{}` begins in column {begin}, which is one of `{}`", fields[other].name, fields[one].name);
-        errors.at(format!("fields[{other}].name"), message).help("write another `column`; they count from 0");
+        let (one, name) = (&fields[one].name, &fields[other].name);
+        let message = format!("column {begin} belongs to both `{one}` and `{name}`");
+        let help = format!("write a `column` of `{name}` that `{one}` does not use");
+        errors.at(format!("fields[{other}].name"), message).help(help);
     }
 }
 
@@ -102,7 +103,7 @@ impl Row {
                 // Text that no field names may be of any length.
                 ReadFieldResult::OutputFull if wanted.peek().is_none_or(|(of, _)| *of != column) => written = 0,
                 ReadFieldResult::OutputFull => {
-                    return Err(Fault::Syntax(format!("column {column} is longer than {LONGEST} bytes")));
+                    return Err(Fault::Syntax(format!("column {column} must have at most {LONGEST} bytes")));
                 }
                 ReadFieldResult::Field { record_end } => {
                     if let Some((_, field)) = wanted.next_if(|(of, _)| *of == column) {
@@ -124,7 +125,7 @@ impl Row {
             record.put(field, Value::Missing)?;
         }
         if rest.iter().any(|byte| !matches!(byte, b'\r' | b'\n')) {
-            return Err(Fault::Syntax("another row follows".into()));
+            return Err(Fault::Syntax("expected one row, found more".into()));
         }
         record.finish()
     }

@@ -126,21 +126,18 @@ impl Node for CsvSink {
             };
             let is_text = spec.is_text();
             if let Some(dim) = spec.shape.iter().find(|d| !matches!(d, Dim::Fixed(_))).filter(|_| !is_text) {
-                let message = format!(
-                    "{spec} has a dim, {dim}, that varies from message to message; the columns of a table are fixed"
-                );
+                let message = format!("expected tensors of a fixed shape, found {spec} with the varying dim {dim}");
                 let is_bytes = spec.dtype == DType::U8 && spec.shape.len() == 1;
                 errors.input(name, message).help(if is_bytes {
-                    "write it with `kind: jsonl`; for text, set `content: text` at its source; for numbers in packets, put a \
-                     `kind: decode` node before"
+                    "use `kind: jsonl`, write `content: text` at a source of text, or add a `decode` node upstream"
                 } else {
-                    "write it with `kind: jsonl`"
+                    "use `kind: jsonl`"
                 });
             }
             columns = columns.saturating_add(if is_text { 1 } else { spec.max_elements().unwrap_or(1) });
             if columns > MAX_COLUMNS {
-                let message = format!("with {spec} the table has {columns} columns, more than {MAX_COLUMNS}");
-                errors.input(name, message).help("write it with `kind: jsonl`, or make it smaller before this node");
+                let message = format!("the table must have at most {MAX_COLUMNS} columns, got {columns} with {spec}");
+                errors.input(name, message).help("use `kind: jsonl`, or add a `slice` node upstream");
                 break;
             }
             ports = ports.input(name, spec.clone());
@@ -152,8 +149,7 @@ impl Node for CsvSink {
     fn build(config: CsvSinkConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let mut inputs = Vec::new();
         for (name, spec) in cx.inputs() {
-            let unknown =
-                || NodeError::input(&**name, "its shape is unknown during planning, so its columns are unknown");
+            let unknown = || NodeError::input(&**name, "the shape must be known during planning");
             inputs.push((name.as_str(), spec.as_ref().ok_or_else(unknown)?));
         }
         let texts = inputs.iter().map(|(_, spec)| spec.is_text()).collect();

@@ -57,10 +57,10 @@ impl NpySink {
 
 /// Returns descriptor and shape of the messages, or what is wrong with them and a way out.
 fn spec_of(spec: &PortSpec) -> Result<(String, Vec<usize>), (String, String)> {
-    let other = "write it with `kind: jsonl`";
+    let other = "use `kind: jsonl`";
     let Some(descriptor) = limen_npy::descriptor(spec.dtype.name()) else {
-        let help = format!("{other}; a `cast` node before this one converts the type");
-        return Err((format!("{spec} has a type that NumPy does not have"), help));
+        let help = format!("{other}, or add a `cast` node upstream");
+        return Err((format!("expected a NumPy type such as f32, found {spec}"), help));
     };
     let Some(shape) = spec.fixed_shape() else {
         let help = format!("{other}{}", shape::how_to_fix(spec));
@@ -76,7 +76,7 @@ impl Node for NpySink {
         let mut errors = PlanErrors::default();
         if config.exists == Exists::Append {
             errors
-                .at("exists", "`exists: append` is not possible for an array")
+                .at("exists", "`exists` must be `replace` or `fail`, got `append`")
                 .help("write `exists: replace` or `exists: fail`");
         }
         let mut ports = Ports::new().cost(Cost::Medium);
@@ -95,7 +95,7 @@ impl Node for NpySink {
 
     fn build(config: NpySinkConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let given = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
-        let given = given.ok_or_else(|| NodeError::input("in", "its shape is unknown during planning"))?;
+        let given = given.ok_or_else(|| NodeError::input("in", "the shape must be known during planning"))?;
         let (descriptor, shape) = spec_of(given).map_err(|(why, _)| NodeError::input("in", why))?;
         let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, FullDisk::new(config.on_full, cx))?;
         file.push(&header(&descriptor, 0, &shape));

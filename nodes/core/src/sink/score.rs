@@ -237,7 +237,7 @@ impl Node for Score {
                 if self.curves.beyond > 0 {
                     let beyond = self.curves.beyond;
                     to.note(format!(
-                        "{beyond} boxes of more than {MAX_CLASSES} classes are not in the mean average precision"
+                        "boxes of classes beyond {MAX_CLASSES}, which the mean average precision excludes: {beyond}"
                     ));
                 }
             }

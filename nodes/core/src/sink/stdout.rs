@@ -53,13 +53,13 @@ impl Stdout {
         let buffered = std::mem::take(&mut self.buffered);
         match &printed {
             Ok(written) if *written == length => {}
-            Ok(_) => self.unwritten.lose(buffered, || "nobody read standard output before the run ended".into()),
+            Ok(_) => self.unwritten.lose(buffered, || "no process read standard output before the run ended".into()),
             Err(error) => self.unwritten.lose(buffered, || error.to_string()),
         }
         match printed {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                let why = "the reader has closed it (broken pipe)";
+                let why = "closed by the reader (broken pipe)";
                 Err(NodeError::input("standard output", why))
             }
             Err(error) => Err(NodeError::file("standard output", error)),

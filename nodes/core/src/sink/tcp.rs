@@ -134,7 +134,7 @@ impl Sink for TcpSink {
             }
         }
         if self.links.peers.is_empty() {
-            self.unsent.lose(1, || "there is no connection".into());
+            self.unsent.lose(1, || "no peer is connected".into());
             return Ok(());
         }
         // Wait only for a peer that the graph itself connects to: any other peer could slow the

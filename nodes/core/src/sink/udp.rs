@@ -54,8 +54,8 @@ impl Node for UdpSink {
         let ports = stream::takes_bytes(given, Framing::Raw, &mut errors).cost(Cost::Medium);
         let fixed = given.single().filter(|spec| spec.fixed_shape().is_some());
         if let Some(spec) = fixed.filter(|spec| spec.max_bytes().is_none_or(|bytes| bytes > LARGEST)) {
-            let message = format!("a datagram holds at most {LARGEST} bytes, found {spec}");
-            errors.input("in", message).help("send it with `kind: tcp`, or make it smaller before this node");
+            let message = format!("a datagram must have at most {LARGEST} bytes, got {spec}");
+            errors.input("in", message).help("use `kind: tcp`, or add a `slice` node upstream");
         }
         errors.into_result(ports.note(format!("sends to {}", config.to)))
     }
@@ -93,7 +93,7 @@ impl Sink for UdpSink {
             let what = format!("a datagram to {}", self.to);
             return Err(NodeErrorKind::Input {
                 what,
-                why: format!("a datagram holds at most {LARGEST} bytes, got {}; send it with `kind: tcp`", bytes.len()),
+                why: format!("a datagram must have at most {LARGEST} bytes, got {}; use `kind: tcp`", bytes.len()),
             }
             .into());
         }

@@ -129,6 +129,10 @@ impl Node for CsvSource {
         ports = ports.memory(stream::buffer(config.max_bytes, Framing::Lines));
         match CsvTable::open(config, cx.folders, None) {
             Ok((_, planned)) => {
+                let row = planned.ports.iter().find(|port| port.name == ROW);
+                for label in row.iter().flat_map(|row| &row.labels) {
+                    ports = ports.left_out(label.name(), "`row` contains the column, because `columns` sets no `type`");
+                }
                 ports =
                     planned.ports.into_iter().fold(ports, |ports, port| ports.output(port.name.clone(), port.spec()));
                 ports = planned.notes.into_iter().fold(ports, Ports::note);
@@ -273,11 +277,11 @@ mod tests {
             "4 5",
         ];
         assert_eq!(found, expected);
-        let columns = ["there is no column `z`; the file has: t, x"];
+        let columns = ["unknown column `z`"];
         assert_eq!(rows(text, &["t", "z"], 1), columns);
-        assert!(rows("", &[], 1)[0].contains("first line must name the columns"));
+        assert!(rows("", &[], 1)[0].contains("expected a line of column names or numbers"));
         for text in ["t;x\n1;2\n", "t\tx\n1\t2\n", "1;2\n"] {
-            assert!(rows(text, &[], 1)[0].contains("columns are separated by commas"), "{text}");
+            assert!(rows(text, &[], 1)[0].contains("expected columns separated by commas"), "{text}");
         }
         assert_eq!(table("t;x\n1\n", ", \"header\": true").1, ["1"]);
         let not_text = rows("t\n\"\u{1}\0\n", &[], 1);
@@ -324,7 +328,7 @@ mod tests {
                 "t,x\n1403636579758555393,1\n",
                 "",
                 "",
-                vec!["`1403636579758555393` of the column `t` has more digits than f64 keeps"],
+                vec!["f64 cannot represent `1403636579758555393` of the column `t` exactly"],
             ),
             ("t,x\n1403636579758555393,1\n", typed, "t i64None, row f32Some(1)", vec!["1403636579758555393 1"]),
             ("lat,lon\n48.123456789,-122.419415501\n", pair, "at f64Some(2)", vec!["48.123456789 -122.419415501"]),
@@ -334,7 +338,7 @@ mod tests {
                 "t i64None, row f32Some(1)",
                 vec![
                     "t.csv:2: column `t`: expected i64, found `1.5`",
-                    "t.csv:3: column `t`: `` is a missing value, which i64 does not have; write `type: f64`",
+                    "t.csv:3: column `t`: i64 cannot represent the missing value ``; write `type: f64`",
                 ],
             ),
             (
@@ -354,7 +358,7 @@ mod tests {
         // Rows that the survey did not see.
         let late = format!("t\n{}16777217\n", "1\n".repeat(1000));
         let (_, found) = table(&late, "");
-        let expected = "t.csv:1002: column `t`: `16777217` has more digits than f32 keeps; write `type: f64`, or `type: f32` to round it";
+        let expected = "t.csv:1002: column `t`: f32 cannot represent `16777217` exactly; write `type: f64`, or `type: f32` to allow rounding";
         assert_eq!(found.last().unwrap(), expected);
     }
 
@@ -378,11 +382,11 @@ mod tests {
             ("1,2\n3,4\n", ", \"header\": true", vec!["3 4"]),
             ("1,2\n3,4\n", ", \"columns\": [1]", vec!["2", "4"]),
             ("1,2\n3,4\n", ", \"repeat\": 2", vec!["1 2", "3 4", "1 2", "3 4"]),
-            ("1,2\n3,4\n", ", \"columns\": [2]", vec!["there is no column 2; the file has 2, the first is 0"]),
+            ("1,2\n3,4\n", ", \"columns\": [2]", vec!["a column number must be 0 to 1, got 2"]),
             (
                 "1,2\n",
                 ", \"columns\": [\"a\"]",
-                vec!["there is no column `a`; the first line of the file is data, without names"],
+                vec!["expected a column number, found `a`: the first line of the file is data"],
             ),
             ("t,1\n3,4\n", "", vec!["3 4"]),
             ("t,1\n3,4\n", ", \"header\": false", vec!["t.csv:1: column `0`: expected a number, found `t`", "3 4"]),

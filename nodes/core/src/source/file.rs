@@ -103,7 +103,7 @@ impl FileSource {
             let number = std::mem::take(&mut self.number);
             self.deframer.clear();
             if is_cut {
-                let why = "the file ends within the message, which is not sent; the file is truncated";
+                let why = "expected a complete message, found the end of the file";
                 break Some(Err(NodeError::input(format!("{}: message {}", self.path, number + 1), why)));
             }
             if self.passes <= 1 {
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(messages(b"a\nb", Framing::Lines, 8, 2), ["a", "b", "a", "b"]);
         assert_eq!(messages(b"1234567", Framing::Raw, 3, 2), ["123", "456", "7", "123", "456", "7"]);
         assert_eq!(messages(b"\0\0\0\x01a\0\0\0\x02bc", Framing::Length, 8, 1), ["a", "bc"]);
-        let cut = "f: message 3: the file ends within the message, which is not sent; the file is truncated";
+        let cut = "f: message 3: expected a complete message, found the end of the file";
         assert_eq!(messages(b"1234567", Framing::Fixed, 3, 1)[..2], ["123", "456"]);
         assert!(messages(b"1234567", Framing::Fixed, 3, 1)[2].starts_with(cut));
         assert_eq!(messages(b"", Framing::Lines, 8, 3), [""; 0]);
@@ -260,7 +260,7 @@ mod tests {
         let expected = [
             "a",
             "f: message 2: expected at most the planned 8, found 4294967295",
-            "f: message 3: the file ends within the message",
+            "f: message 3: expected a complete message",
         ];
         for (n, expected) in expected.iter().enumerate() {
             assert!(said[n].starts_with(expected) && said[n + 3].starts_with(expected), "{said:?}");

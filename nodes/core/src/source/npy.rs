@@ -64,30 +64,31 @@ impl ArrayHeader {
         let Some(dtype) = element.number().and_then(|number| number.parse::<DType>().ok()) else {
             let is_complex = element.to_string().get(1..2) == Some("c");
             let parts = if is_complex { "numpy.stack([array.real, array.imag], -1)" } else { "array.astype('<f8')" };
-            return Err((format!("its elements are {element}"), again(parts)));
+            return Err((format!("expected elements of a type such as <f4, found {element}"), again(parts)));
         };
         if element.is_big_endian && dtype.size() > 1 {
             let little = element.to_string().replace('>', "<");
             let help = again(&format!("array.astype('{little}')"));
-            return Err((format!("its elements are {element}, in big-endian order"), help));
+            return Err((format!("expected little-endian elements, found {element}"), help));
         }
         let Some((items, shape)) = shape.split_first() else {
             return Err(("expected at least one dim, found a single value".into(), again("array.reshape(1)")));
         };
         if is_fortran && !shape.is_empty() {
-            return Err(other("it is in Fortran order".into()));
+            return Err(other("expected C order, found Fortran order".into()));
         }
         if shape.len() > MAX_RANK {
             let message = format!("an item must have at most {MAX_RANK} dims, got {}", shape.len());
             return Err((message, again("array.reshape(len(array), -1)")));
         }
         if shape.contains(&0) {
-            return Err((
-                format!("an item of shape {shape:?} has no elements"),
-                "write the path of another file".into(),
-            ));
+            let message = format!("an item must have at least one element, got the shape {shape:?}");
+            return Err((message, "write the path of an array with elements".into()));
         }
-        let too_large = || other(format!("an item of shape {shape:?} does not fit into memory"));
+        let too_large = || {
+            let message = format!("an item of shape {shape:?} does not fit into memory");
+            (message, "write the path of an array with smaller items".to_string())
+        };
         let shape: Vec<usize> =
             shape.iter().map(|n| usize::try_from(*n).map_err(|_| too_large())).collect::<Result<_, _>>()?;
         let size = PortSpec::fixed(dtype, shape.iter().copied()).max_bytes();
@@ -259,16 +260,20 @@ mod tests {
             ("'<i8'", "(0, 4)", "0 × i64[4] from"),
             ("'<u2'", "(18446744073709551,)", "18446744073709551 × u16[] from"),
             ("'<f4'", "()", "single value"),
-            ("'>f4'", "(10, 3)", "big-endian order; save the array again: `numpy.save(file, array.astype('<f4'))`"),
+            (
+                "'>f4'",
+                "(10, 3)",
+                "little-endian elements, found >f4; save the array again: `numpy.save(file, array.astype('<f4'))`",
+            ),
             ("'>i8'", "(10, 3)", "array.astype('<i8')"),
             ("'<c8'", "(10, 3)", "numpy.stack([array.real, array.imag], -1)"),
             ("'<f16'", "(10, 3)", "array.astype('<f8')"),
-            ("'|O'", "(10, 3)", "its elements are |O"),
-            ("[('a', '<f4'), ('b', '<i4')]", "(10,)", "have fields"),
-            ("'<f4'", "(10, 0)", "has no elements"),
+            ("'|O'", "(10, 3)", "found |O"),
+            ("[('a', '<f4'), ('b', '<i4')]", "(10,)", "elements with fields"),
+            ("'<f4'", "(10, 0)", "at least one element"),
             ("'<f4'", "(1, 1, 1, 1, 1, 1, 1, 1)", "at most 6 dims, got 7"),
-            ("'<f4'", "(-1, 3)", "cannot be negative"),
-            ("'<f4'", "(2, 3", "cannot be read"),
+            ("'<f4'", "(-1, 3)", "must be at least 0"),
+            ("'<f4'", "(2, 3", "the header is invalid"),
             ("'<f4'", "(1, 4611686018427387904, 4)", "does not fit into memory"),
             ("'<f4'", "(1, 9223372036854775807)", "does not fit into memory"),
             ("'<f4'", "(1, 18446744073709551615, 18446744073709551615)", "does not fit into memory"),

@@ -100,7 +100,7 @@ impl Source for Stdin {
             if self.deframer.is_partial() {
                 self.deframer.clear();
                 let what = format!("standard input: message {}", self.number + 1);
-                return Err(NodeError::input(what, "the input ends within the message, which is not sent"));
+                return Err(NodeError::input(what, "expected a complete message, found the end of the input"));
             }
             return Ok(Next::Done);
         }

@@ -91,8 +91,8 @@ impl SyntheticConfig {
         let mut forbid = |field: &str, is_there: bool, instead: &str| {
             if is_there {
                 errors
-                    .at(field, format!("`{pattern}` does not accept `{field}`; it accepts {instead}"))
-                    .help("leave it out");
+                    .at(field, format!("`pattern: {pattern}` accepts {instead}, not `{field}`"))
+                    .help(format!("remove `{field}`"));
             }
         };
         if of_shape {
@@ -106,7 +106,7 @@ impl SyntheticConfig {
             }
             if shape.len() > MAX_RANK {
                 let message = format!("a tensor must have at most {MAX_RANK} dims, got {}", shape.len());
-                errors.at("shape", message).help("join dims: [2, 3] has as many elements as [6]");
+                errors.at("shape", message).help("merge dims: write `[6]` instead of `[2, 3]`");
             }
             let default = if self.pattern == Pattern::Counter { DType::U64 } else { DType::U8 };
             return ("value", PortSpec::fixed(self.dtype.unwrap_or(default), shape));
@@ -118,12 +118,14 @@ impl SyntheticConfig {
         let mut side = |field: &str, value: Option<usize>| match value {
             Some(n) if n >= least => n,
             Some(n) => {
-                errors.at(field, format!("`{field}` must be at least {least} for `{pattern}`, got {n}"));
+                let message = format!("`{field}` must be at least {least} for `pattern: {pattern}`, got {n}");
+                errors.at(field, message).help(format!("write {least} or more"));
                 least
             }
             None => {
-                let other = if takes_shape { ", or a `shape`" } else { "" };
-                errors.node(format!("`{pattern}` needs `{field}`")).help(format!("add `{field}: 256`{other}"));
+                let other = if takes_shape { ", or `shape: [256]`" } else { "" };
+                let message = format!("`pattern: {pattern}` requires `{field}`");
+                errors.node(message).help(format!("add `{field}: 256`{other}"));
                 least
             }
         };
@@ -135,8 +137,13 @@ impl SyntheticConfig {
             Pattern::Noise | Pattern::Counter => channels >= 1,
         };
         if !fits {
-            let most = if self.pattern == Pattern::Ramp { "1 to 3 channels" } else { "3 channels" };
-            errors.at("channels", format!("`{pattern}` needs {most}, got {channels}"));
+            let range = match self.pattern {
+                Pattern::Ramp => "1 to 3",
+                Pattern::Scenes | Pattern::Moving => "3",
+                Pattern::Noise | Pattern::Counter => "at least 1",
+            };
+            let message = format!("`channels` must be {range} for `pattern: {pattern}`, got {channels}");
+            errors.at("channels", message).help("write `channels: 3`");
         }
         ("image", PortSpec::image(height, width, channels))
     }
@@ -304,20 +311,26 @@ mod tests {
     fn each_pattern_accepts_its_own_fields() {
         check(r#"{"pattern":"ramp","width":64,"height":48}"#, "image u8[48,64,3]");
         check(r#"{"pattern":"ramp","width":64,"height":48,"channels":1}"#, "image u8[48,64,1]");
-        check(r#"{"pattern":"ramp","width":64,"height":48,"channels":4}"#, "`ramp` needs 1 to 3 channels, got 4");
-        check(r#"{"pattern":"ramp","width":64}"#, "`ramp` needs `height`");
+        check(
+            r#"{"pattern":"ramp","width":64,"height":48,"channels":4}"#,
+            "`channels` must be 1 to 3 for `pattern: ramp`, got 4",
+        );
+        check(r#"{"pattern":"ramp","width":64}"#, "`pattern: ramp` requires `height`");
         check(r#"{"pattern":"ramp","width":64,"height":0}"#, "at least 1");
-        check(r#"{"pattern":"ramp","width":64,"height":48,"dtype":"f32"}"#, "`ramp` does not accept `dtype`");
+        check(
+            r#"{"pattern":"ramp","width":64,"height":48,"dtype":"f32"}"#,
+            "`pattern: ramp` accepts `width`, `height` and `channels`, not `dtype`",
+        );
         check(r#"{"pattern":"scenes","width":256,"height":192}"#, "image u8[192,256,3]");
-        check(r#"{"pattern":"scenes","width":40,"height":192}"#, "must be at least 56 for `scenes`, got 40");
+        check(r#"{"pattern":"scenes","width":40,"height":192}"#, "must be at least 56 for `pattern: scenes`, got 40");
         check(r#"{"pattern":"moving","width":256,"height":192}"#, "image u8[192,256,3]");
-        check(r#"{"pattern":"moving","width":256,"height":40}"#, "must be at least 56 for `moving`, got 40");
+        check(r#"{"pattern":"moving","width":256,"height":40}"#, "must be at least 56 for `pattern: moving`, got 40");
         check(r#"{"pattern":"noise","width":8,"height":8,"channels":5}"#, "image u8[8,8,5]");
         check(r#"{"pattern":"noise","shape":[3,2],"dtype":"f32"}"#, "value f32[3,2]");
         check(r#"{"pattern":"noise","shape":[3,0]}"#, "shape[1]");
         check(r#"{"pattern":"counter"}"#, "value u64[]");
         check(r#"{"pattern":"counter","shape":[16],"dtype":"u8"}"#, "value u8[16]");
-        check(r#"{"pattern":"counter","width":16}"#, "`counter` does not accept `width`");
+        check(r#"{"pattern":"counter","width":16}"#, "`pattern: counter` accepts `shape` and `dtype`, not `width`");
         check(r#"{"pattern":"counter","shape":[1,1,1,1,1,1,1]}"#, "at most 6 dims, got 7");
     }
 }

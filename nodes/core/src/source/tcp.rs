@@ -98,7 +98,7 @@ impl TcpSource {
                     let counts = &mut self.links.counts;
                     unusable.lose(peer.deframer.max(), &mut counts.too_large, &mut counts.malformed);
                     if self.framing.has_length() {
-                        peer.close("the peer sent an unreadable message, so the start of the next one is unknown");
+                        peer.close("the peer sent an unreadable message, so the start of the next message is unknown");
                         self.links.close(self.at);
                     } else {
                         left += 1;

@@ -123,18 +123,16 @@ impl Node for UdpSource {
         match &config.interface {
             Some(_) if !group.is_multicast() => {
                 let message = format!("expected a multicast group in `listen`, found {group}");
-                errors
-                    .at("interface", message)
-                    .help("remove `interface`; `listen` already names the address of the interface");
+                errors.at("interface", message).help("remove `interface`");
             }
             Some(interface) if group.is_ipv4() && interface.parse::<Ipv4Addr>().is_err() => {
                 let message = format!("expected the IPv4 address of an interface, found `{interface}`");
-                errors.at("interface", message).help("write its address, such as `192.168.1.5`, as `ip addr` shows it");
+                errors.at("interface", message).help("write an address that `ip addr` shows, such as `192.168.1.5`");
             }
             _ => {}
         }
         if config.listen.is_elsewhere() {
-            ports = ports.public(format!("listens on {}: other machines can send to it", config.listen));
+            ports = ports.public(format!("accepts messages from other machines on {}", config.listen));
         }
         errors.into_result(ports)
     }
@@ -146,7 +144,7 @@ impl Node for UdpSource {
         let group = config.listen.0.ip();
         if group.is_multicast() {
             join(&socket, group, config.interface.as_deref()).map_err(|error| {
-                let help = "`interface:` names the interface of the group's network";
+                let help = "write the interface of the group's network in `interface`";
                 NodeError::input(format!("joining the multicast group {group}"), format!("{error}; {help}"))
             })?;
         }
@@ -184,7 +182,7 @@ impl Source for UdpSource {
         match received.map_err(|error| NodeError::file("udp socket", io::Error::from(error)))? {
             Some(Datagram { is_truncated: true, .. }) => {
                 let bound = self.buffer.len();
-                self.too_large.lose(1, || format!("the message has more than the {bound} bytes of `max_bytes`"));
+                self.too_large.lose(1, || format!("the message exceeds `max_bytes` of {bound}"));
             }
             Some(Datagram { bytes, stamp, .. }) => {
                 self.received += 1;

@@ -129,7 +129,7 @@ pub(crate) fn check(device: &str, baud: u32, folders: &Folders, errors: &mut Pla
     if speed(baud).is_none() {
         let known: Vec<String> = SPEEDS.iter().map(|(n, _)| n.to_string()).collect();
         errors
-            .at("baud", format!("`baud` is not a supported speed: {baud}"))
+            .at("baud", format!("`baud` must be a supported speed, got {baud}"))
             .help(format!("write one of {}", known.join(", ")));
     }
     let path = match folders.input(device) {
@@ -137,7 +137,7 @@ pub(crate) fn check(device: &str, baud: u32, folders: &Folders, errors: &mut Pla
         Err(message) => {
             errors
                 .at("path", message)
-                .help("allow the device's folder on the command line, such as `--allow-path /dev`");
+                .help("add the folder of the device to the command line, such as `--allow-path /dev`");
             return None;
         }
     };
@@ -145,7 +145,7 @@ pub(crate) fn check(device: &str, baud: u32, folders: &Folders, errors: &mut Pla
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
             errors
                 .at("path", format!("`{device}` is not a serial device"))
-                .help("write the path of one, such as `/dev/ttyUSB0`");
+                .help("write the path of a serial device, such as `/dev/ttyUSB0`");
         }
         _ => {}
     }

@@ -32,24 +32,23 @@ impl TcpConfig {
     /// are possible.
     pub fn check(self, errors: &mut PlanErrors) {
         if self.idle.is_some_and(|idle| idle.as_nanos() == 0) {
-            errors.at("idle", "`idle` must be above 0").help("write a time, such as `30s`, or remove `idle`");
+            errors.at("idle", "`idle` must be above 0, got 0").help("write a time, such as `30s`, or remove `idle`");
         }
         match (self.listen, self.connect) {
             (None, None) => {
                 errors
                     .node("neither `listen` nor `connect` is set")
-                    .help("write `listen: 9000` to wait for connections, or `connect: 192.168.1.5:9000` to make one");
+                    .help("write `listen: 9000` to accept connections, or `connect: 192.168.1.5:9000` to connect");
             }
             (Some(_), Some(_)) => {
-                errors.at("connect", "a node listens or connects, not both").help("leave one out, or use two nodes");
+                let message = "expected `listen` or `connect`, found both";
+                errors.at("connect", message).help("remove `listen` or `connect`, or use two nodes");
             }
             _ => {}
         }
         match self.max_connections {
             Some(_) if self.listen.is_none() => {
-                errors
-                    .at("max_connections", "`max_connections` is only possible with `listen`")
-                    .help("remove `max_connections`");
+                errors.at("max_connections", "`max_connections` requires `listen`").help("remove `max_connections`");
             }
             Some(n) if n == 0 || n > links::MAX_CONNECTIONS => {
                 let message = format!("`max_connections` must be 1 to {}, got {n}", links::MAX_CONNECTIONS);
@@ -75,7 +74,7 @@ impl TcpConfig {
         if !address.is_elsewhere() {
             return ports;
         }
-        ports.public(format!("listens on {address}: other machines can connect to it"))
+        ports.public(format!("accepts connections from other machines on {address}"))
     }
 
     /// Starts to listen or to connect. `max` is the largest message in bytes that peers may send.
@@ -90,7 +89,7 @@ impl TcpConfig {
         match (self.listen, self.connect) {
             (Some(address), _) => Links::listen(address, self.connection_limit(), framing, max, idle, cx),
             (None, Some(address)) => Ok(Links::connect(address, framing, max, idle, cx)),
-            (None, None) => Err(NodeError::input("tcp", "neither `listen` nor `connect`")),
+            (None, None) => Err(NodeError::input("tcp", "expected `listen` or `connect`, found neither")),
         }
     }
 }

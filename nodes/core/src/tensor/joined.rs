@@ -8,12 +8,12 @@ use limen::node::{Building, Connected, MessageSet, NodeError, PlanErrors, Ports}
 pub(crate) fn takes(given: &Connected, errors: &mut PlanErrors) -> Ports {
     if given.inputs().count() < 2 {
         errors
-            .node("at least two inputs are required")
-            .help("write several, such as `inputs: { position: gps, motion: imu }`");
+            .node(format!("the node must have at least 2 inputs, got {}", given.inputs().count()))
+            .help("write at least 2 inputs, such as `inputs: { position: gps, motion: imu }`");
     }
     if given.inputs().count() > MAX_PORTS {
         let message = format!("a node must have at most {MAX_PORTS} inputs, got {}", given.inputs().count());
-        errors.node(message).help("join some of them in another node of this kind before it");
+        errors.node(message).help("join some inputs in another node of this kind upstream");
     }
     given.inputs().fold(Ports::new(), |ports, (name, spec)| match spec {
         Some(spec) => ports.input(name, spec.clone()),
@@ -35,13 +35,13 @@ pub(crate) fn common(given: &Connected, except: Option<usize>, errors: &mut Plan
         if spec.dtype != common.dtype {
             let message =
                 format!("type mismatch: expected the type of `{first}`, {1}, found {0}", spec.dtype, common.dtype);
-            errors.input(name, message).help(format!("put a `cast` node with `dtype: {}` before it", common.dtype));
+            errors.input(name, message).help(format!("add a `cast` node with `dtype: {}` upstream", common.dtype));
         } else if let Some(shape) = common_shape(&common, spec, except) {
             common.shape = shape;
         } else {
             let but = except.map(|dim| format!(" apart from dim {dim}")).unwrap_or_default();
-            let message = format!("{spec} does not have the shape of `{first}`, {common}{but}");
-            errors.input(name, message).help("change one of them with `slice`, `pad`, `transpose` or `reshape`");
+            let message = format!("expected the shape of `{first}`, {common}{but}, found {spec}");
+            errors.input(name, message).help("add a `slice`, `pad`, `transpose` or `reshape` node upstream");
         }
         common = common.with_orientation_of(spec);
         common.layout = common.layout.filter(|layout| spec.layout == Some(*layout));
@@ -85,7 +85,7 @@ pub(crate) fn check(names: &[String], set: &MessageSet<Tensor>, except: Option<u
         let mut pairs = shape.iter().zip(other.iter()).enumerate();
         if shape.len() != other.len() || !pairs.all(|(dim, (one, other))| one == other || except == Some(dim)) {
             let but = except.map(|dim| format!(" apart from dim {dim}")).unwrap_or_default();
-            let why = format!("{:?} does not have the shape of `{}`, {:?}{but}", message.body, names[0], first.body);
+            let why = format!("expected the shape of `{}`, {:?}{but}, found {:?}", names[0], first.body, message.body);
             return Err(NodeError::input(name, why));
         }
     }

@@ -61,9 +61,9 @@ pub(crate) fn how_to_fix(spec: &PortSpec) -> &'static str {
     if spec.fixed_shape().is_some() {
         ""
     } else if spec.layout.is_some() {
-        "; `resize` and `letterbox` produce images of one size"
+        ", or add a `resize` or `letterbox` node upstream"
     } else {
-        "; `pad` with `to` produces tensors of one shape"
+        ", or add a `pad` node with `to` upstream"
     }
 }
 
@@ -88,11 +88,16 @@ pub(crate) fn named_dim(spec: &PortSpec, dim: i64, errors: &mut PlanErrors) -> O
     let rank = spec.shape.len();
     let found = place(dim, rank);
     if found.is_none() {
-        let help = match rank.checked_sub(1) {
-            Some(last) => format!("write 0 to {last}, or -1 for the last dim"),
-            None => "connect a tensor with at least one dim".into(),
+        let (message, help) = match rank.checked_sub(1) {
+            Some(last) => (
+                format!("`dim` must be -{rank} to {last} for {spec}, got {dim}"),
+                format!("write 0 to {last}, or -1 for the last dim"),
+            ),
+            None => {
+                (format!("expected at least one dim, found {spec}"), "connect a tensor with at least one dim".into())
+            }
         };
-        errors.at("dim", format!("{spec} has no dim {dim}")).help(help);
+        errors.at("dim", message).help(help);
     }
     found
 }

@@ -155,7 +155,7 @@ pub(crate) fn put(from: &Tensor, into: &mut TensorMut, target: &ElementView) -> 
 fn copy(from: &Tensor, source: &ElementView, into: &mut TensorMut, target: &ElementView) -> Result<(), NodeError> {
     let (lengths, dtype) = (source.lengths(), from.dtype());
     if lengths != target.lengths() || dtype != into.dtype() {
-        let why = format!("{dtype}{lengths:?} cannot be copied to {}{:?}", into.dtype(), target.lengths());
+        let why = format!("expected {}{:?}, found {dtype}{lengths:?}", into.dtype(), target.lengths());
         return Err(NodeError::input("in", why));
     }
     if lengths.contains(&0) {

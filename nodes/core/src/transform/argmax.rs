@@ -40,7 +40,8 @@ impl Node for Argmax {
         let mut errors = PlanErrors::default();
         let spec = shape::any_shape(given, DType::F32);
         if let Some(spec) = spec.as_ref().filter(|s| s.max_elements().is_some_and(|n| n > i32::MAX as usize)) {
-            errors.input("in", format!("{spec} has more elements than an i32 index can address"));
+            let message = format!("expected at most {} elements, found {spec}", i32::MAX);
+            errors.input("in", message).help("add a `slice` node upstream");
         }
         let ports = shape::takes(spec)
             .output("index", PortSpec::fixed(DType::I32, []))
@@ -59,7 +60,7 @@ impl Transform for Argmax {
 
     fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Self::Out>) -> Result<(), NodeError> {
         let Some((at, best)) = greatest(input.body.as_slice()?) else {
-            let why = format!("{:?} has no element other than NaN, so there is no maximum", input.body);
+            let why = format!("expected an element other than NaN, found only NaN in {:?}", input.body);
             return Err(NodeError::input("in", why));
         };
         if out.0.is_connected() {

@@ -116,11 +116,11 @@ mod tests {
             (0, &["f32[2,3]", "f32[<=4,3]"], "f32[≤6,3]"),
             (0, &["f32[2,<=3]", "f32[4,<=2]"], "f32[6,≤2]"),
             (0, &["u8[<=18446744073709551615]", "u8[2]"], "u8[≤18446744073709551615]"),
-            (1, &["f32[2,3]", "f32[4,3]"], "f32[4,3] does not have the shape of `0`, f32[2,3] apart from dim 1"),
-            (0, &["f32[2,3]", "f32[4]"], "does not have the shape of"),
+            (1, &["f32[2,3]", "f32[4,3]"], "expected the shape of `0`, f32[2,3] apart from dim 1, found f32[4,3]"),
+            (0, &["f32[2,3]", "f32[4]"], "expected the shape of"),
             (0, &["f32[2,3]", "f64[4,3]"], "`dtype: f32`"),
             (0, &["f32", "f32"], "at least one dim"),
-            (i64::MIN, &["f32[2]", "f32[2]"], "has no dim -9223372036854775808"),
+            (i64::MIN, &["f32[2]", "f32[2]"], "`dim` must be -1 to 0 for f32[2], got -9223372036854775808"),
         ] {
             let given = inputs.iter().enumerate().map(|(n, spec)| (n.to_string(), spec.parse().ok()));
             let mut errors = PlanErrors::default();

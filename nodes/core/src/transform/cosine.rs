@@ -64,7 +64,7 @@ impl ReferenceFile {
             vectors.extend(bytes.as_chunks().0.iter().map(|number| f32::from_le_bytes(*number)));
             let inverse = inverse_length(&vectors[start..]);
             if vectors[start..].iter().any(|value| !value.is_finite()) {
-                let why = format!("vector {at} has elements that are NaN or infinite");
+                let why = format!("the elements of vector {at} must be finite");
                 return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, why));
             }
             vectors[start..].iter_mut().for_each(|value| *value = (f64::from(*value) * inverse) as f32);
@@ -80,7 +80,7 @@ fn reference_shape(header: &limen_npy::NpyHeader, size: u64) -> Result<[usize; 2
         return Err(format!("expected elements of type <f4, found {element}"));
     }
     if header.is_fortran {
-        return Err("it is in Fortran order".into());
+        return Err("expected C order, found Fortran order".into());
     }
     let [count, length] = header.shape[..] else {
         return Err(format!("expected 2 dims, found {}", header.shape.len()));
@@ -89,7 +89,7 @@ fn reference_shape(header: &limen_npy::NpyHeader, size: u64) -> Result<[usize; 2
     if !(1..=i32::MAX as u64).contains(&count) || length == 0 || needed.is_none_or(|needed| needed > size) {
         return Err(format!("expected {count} vectors of {length} elements, found a file of {size} bytes"));
     }
-    let as_size = |n| usize::try_from(n).map_err(|_| "it does not fit into memory".to_string());
+    let as_size = |n| usize::try_from(n).map_err(|_| "the array does not fit into memory".to_string());
     Ok([as_size(count)?, as_size(length)?])
 }
 
@@ -142,8 +142,8 @@ impl Node for Cosine {
             let vector = PortSpec::new(DType::F32, [length.unwrap_or_else(|| Dim::Symbol("d".into()))]);
             if given.inputs().any(|(name, _)| name == "in") {
                 errors
-                    .node("it has one input, but no `references`")
-                    .help("write `references: FILE.npy`, or the inputs `a` and `b`");
+                    .node("the input `in` requires `references`")
+                    .help("write `references: FILE.npy`, or `inputs: { a: .., b: .. }`");
             }
             return errors.into_result(
                 Ports::new()
@@ -160,7 +160,7 @@ impl Node for Cosine {
                 ports
                     .cost(cost::of(elements).max(Cost::Medium))
                     .memory(elements.saturating_mul(size_of::<f32>()))
-                    .note(format!("{count} references"))
+                    .note(format!("references: {count}"))
                     .input("in", PortSpec::fixed(DType::F32, [length]))
             }
             Err((message, help)) => {
@@ -197,7 +197,7 @@ impl Transform for Cosine {
             None => {
                 let other = input.get(1).map_or(Ok(&[][..]), |other| other.body.as_slice::<f32>())?;
                 if other.len() != vector.len() {
-                    let why = format!("expected as many elements as `a`, found {} and {}", other.len(), vector.len());
+                    let why = format!("expected {} elements as in `a`, found {}", vector.len(), other.len());
                     return Err(NodeError::input("b", why));
                 }
                 let scale = inverse_length(vector) * inverse_length(other);
@@ -205,8 +205,7 @@ impl Transform for Cosine {
                 (similarity(product(vector, other) * scale).map(|similarity| (0, similarity)), wrong)
             }
         };
-        let (at, best) =
-            found.ok_or_else(|| NodeError::input(name, "a vector has elements that are NaN or infinite"))?;
+        let (at, best) = found.ok_or_else(|| NodeError::input(name, "the elements of a vector must be finite"))?;
         for port in out.iter_mut().filter(|port| port.is_connected()) {
             let mut tensor = port.loan(header)?;
             match port.name() {

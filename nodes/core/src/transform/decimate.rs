@@ -33,7 +33,7 @@ impl Node for Decimate {
         if config.keep_every == 0 {
             errors
                 .at("keep_every", "`keep_every` must be at least 1, got 0")
-                .help("write 1 to keep all messages, 2 for every other one");
+                .help("write 1 to keep all messages, or 2 to keep every second message");
         }
         errors.into_result(shape::passes(given))
     }

@@ -134,13 +134,15 @@ impl Node for Embeddings {
         if given.inputs().any(|(name, _)| name == "mask") {
             ports = match (given.input("mask"), &vector, tokens) {
                 (Some(_), Some(_), None) => {
-                    errors.input("mask", "a single vector has no tokens").help("remove the input `mask`");
+                    errors
+                        .input("mask", "expected several tokens for `mask`, found a single vector")
+                        .help("remove the input `mask`");
                     ports.input_any("mask")
                 }
                 (Some(mask), _, tokens) => {
                     if !is_integer(mask.dtype) {
                         let message = format!("expected integers for `mask`, found {mask}");
-                        errors.input("mask", message).help("put a `cast` node before");
+                        errors.input("mask", message).help("add a `cast` node with `dtype: i64` upstream");
                     }
                     let tokens = tokens.unwrap_or_else(|| Dim::Symbol("tokens".into()));
                     ports.input("mask", PortSpec::new(mask.dtype, [tokens]))

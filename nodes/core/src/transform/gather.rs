@@ -109,7 +109,7 @@ impl Gather {
             self.give_up(out)?;
         }
         let Some(mut whole) = self.spare.pop() else {
-            return Err(NodeError::input("in", "there is no room for another message"));
+            return Err(NodeError::input("in", "no room is left for another message; write a larger `open`"));
         };
         whole.header = *header;
         (whole.header.part, whole.header.parts) = (0, 1);
@@ -124,7 +124,7 @@ impl Gather {
         self.incomplete += 1;
         if self.missing == MissingParts::Drop {
             let here = self.open.first().map_or(0, |whole| whole.parts_here);
-            self.dropped.lose(1, || format!("{here} of its parts arrived, the others did not"));
+            self.dropped.lose(1, || format!("the message is incomplete; parts that arrived: {here}"));
         }
         self.close(0, self.missing == MissingParts::Send, out)
     }
@@ -183,11 +183,12 @@ impl Node for Gather {
                 return Some(PortSpec::new(spec.dtype, [most]).with_content(Content::Text));
             }
             if spec.fixed_shape().is_none() || spec.shape.len() >= MAX_RANK {
-                let message = format!("{spec} cannot be stacked");
+                let most = MAX_RANK - 1;
+                let message = format!("expected text or a fixed shape of at most {most} dims, found {spec}");
                 let more = shape::how_to_fix(spec);
                 errors
                     .input("in", message)
-                    .help(format!("connect text, or tensors of a fixed shape with room for one more dim{more}"));
+                    .help(format!("connect text, or tensors of a fixed shape with at most {most} dims{more}"));
                 return None;
             }
             let shape = std::iter::once(Dim::AtMost(config.max)).chain(spec.shape.iter().cloned());
@@ -234,7 +235,7 @@ impl Node for Gather {
     fn reset(&mut self, _: Reset) {
         self.incomplete += self.open.len() as u64;
         let open = self.open.len() as u64;
-        self.dropped.lose(open, || "messages were lost before all of its parts arrived".into());
+        self.dropped.lose(open, || "upstream messages were lost before all parts of the message arrived".into());
         self.spare.append(&mut self.open);
     }
 
@@ -259,7 +260,11 @@ impl Transform for Gather {
         let same = |whole: &Assembly| (whole.header.source, whole.header.seq) == (header.source, header.seq);
         let length = input.body.bytes().len() + usize::from(self.is_text);
         if length > self.item {
-            let why = format!("{:?} is larger than the planned messages", input.body);
+            let why = format!(
+                "expected at most {} bytes as planned, found {:?}",
+                self.item.saturating_sub(usize::from(self.is_text)),
+                input.body
+            );
             return Err(NodeError::input("in", why));
         }
         let at = match self.open.iter().position(same) {

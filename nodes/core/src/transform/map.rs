@@ -62,7 +62,11 @@ pub struct MapConfig {
 
 /// What an output of `map` computes.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(untagged, deny_unknown_fields, expecting = "expected a formula, or `{ formula: …, dtype: …, unit: … }`")]
+#[serde(
+    untagged,
+    deny_unknown_fields,
+    expecting = "expected a formula such as `x * 2`, or `{ formula: x * 2, dtype: f64 }`"
+)]
 pub enum MapOutput {
     /// A formula. The elements are `u8` for a comparison, `f64` if the formula reads `f64`, `i32`
     /// or `u32`, and otherwise `f32`.
@@ -156,14 +160,12 @@ fn common(given: &Connected, errors: &mut PlanErrors) -> Option<PortSpec> {
     for (name, spec) in given.inputs() {
         let Some(spec) = spec else { continue };
         if matches!(spec.dtype, DType::I64 | DType::U64) {
-            let message = format!("{spec}: formulas are computed in f64, which cannot hold every {}", spec.dtype);
-            errors.input(name, message).help(
-                "put a `cast` node with `dtype: f64` before it, which refuses numbers that f64 cannot hold; `scale: 1e-9` \
-                 converts nanoseconds to seconds",
-            );
+            let message = format!("expected a type that f64 represents exactly, found {spec}");
+            let help = "add a `cast` node with `dtype: f64` upstream (and `scale: 1e-9` for nanoseconds to seconds)";
+            errors.input(name, message).help(help);
         }
         if spec.content == Content::Text {
-            errors.input(name, format!("{spec} is text")).help("put a `decode` node before it");
+            errors.input(name, format!("expected numbers, found the text {spec}")).help("add a `decode` node upstream");
         }
     }
     let all: Option<Vec<(&str, &PortSpec)>> = given.inputs().map(|(name, spec)| Some((name, spec?))).collect();
@@ -185,14 +187,14 @@ fn check_lists(config: &MapConfig, formulas: &[(String, DType, Formula)], common
             let count = list.len();
             let (wrong, help) = match common.shape.last() {
                 Some(Dim::Fixed(length)) if *length == count => continue,
-                Some(Dim::Fixed(length)) => (format!("{length} in its last dim"), format!("write {length} numbers")),
-                Some(dim) => {
-                    let help = "connect an input whose last dim has a fixed length";
-                    (format!("{dim} in its last dim"), help.to_string())
+                Some(Dim::Fixed(length)) => (format!("a list of {length}"), format!("write {length} numbers")),
+                Some(_) => {
+                    let help = "write one number, or connect an input whose last dim has a fixed length";
+                    ("one number".to_string(), help.to_string())
                 }
-                None => ("a single one".to_string(), "write one number, without `[` and `]`".to_string()),
+                None => ("one number".to_string(), "write one number, without `[` and `]`".to_string()),
             };
-            let message = format!("a list of {count} numbers does not match the input, {common}, which has {wrong}");
+            let message = format!("expected {wrong} for the input, {common}, found a list of {count}");
             errors.at(field(name, output), message).help(help);
         }
     }
@@ -234,13 +236,11 @@ impl Node for Map {
         for (count, side) in [(inputs.len(), "inputs"), (config.outputs.len(), "outputs")] {
             if count > MAX_PORTS {
                 let message = format!("a node must have at most {MAX_PORTS} {side}, got {count}");
-                errors.node(message).help("divide it between several nodes");
+                errors.node(message).help(format!("divide the {side} between several nodes"));
             }
         }
         if inputs.is_empty() {
-            errors
-                .node("an input is missing, so the node would never send a message")
-                .help("connect one, such as `from: imu/acc`");
+            errors.node("the node must have at least 1 input, got 0").help("connect an input, such as `from: imu/acc`");
         }
         if config.outputs.is_empty() {
             errors.at("outputs", "`outputs` must have at least one formula").help("write `outputs: { y: 'x * 2' }`");
@@ -249,18 +249,18 @@ impl Node for Map {
         if formulas.len() == config.outputs.len() {
             let is_read = |at: usize| formulas.iter().any(|(_, _, formula)| formula.inputs().any(|input| input == at));
             for (_, name) in inputs.iter().enumerate().filter(|(at, _)| !is_read(*at)) {
-                errors.input(*name, format!("no formula reads `{name}`")).help("remove the input");
+                errors.input(*name, format!("no formula reads `{name}`")).help(format!("remove the input `{name}`"));
             }
         }
         for name in config.constants.keys().filter(|name| inputs.contains(&name.as_str())) {
             errors
                 .at(format!("constants.{name}"), format!("`{name}` is both an input and a constant"))
-                .help("rename the constant");
+                .help(format!("rename the constant `{name}`"));
         }
         for (name, output) in &config.outputs {
             if let Err(why) = Label::new("", output.unit()) {
                 let message = format!("`unit` {why}, got {:?}", output.unit());
-                errors.at(format!("outputs.{name}.unit"), message).help("write it as a table names it, such as `m/s²`");
+                errors.at(format!("outputs.{name}.unit"), message).help("write a unit such as `m/s²` or `deg`");
             }
         }
         let common = common(given, &mut errors);
@@ -312,7 +312,7 @@ impl Node for Map {
         to.set("clipped", self.clipped as f64);
         to.set("rounded", self.rounded as f64);
         if self.rounded > 0 {
-            to.note(format!("f32 rounded numbers beyond 2^24 in {} messages; write `dtype: f64`", self.rounded));
+            to.note(format!("messages in which f32 rounded numbers beyond 2^24: {}; write `dtype: f64`", self.rounded));
         }
     }
 }
@@ -446,7 +446,7 @@ impl Map {
             let other = message.body.shape();
             if !other.is_empty() && other != lengths {
                 let of = first.map_or("", |at| &self.names[at]);
-                let why = format!("{:?} does not have the shape of `{of}`, {lengths:?}", message.body);
+                let why = format!("expected the shape of `{of}`, {lengths:?}, found {:?}", message.body);
                 return Err(NodeError::input(name, why));
             }
         }
@@ -542,24 +542,24 @@ mod tests {
             (
                 r#""y": "x - [1, 2]""#,
                 &[("x", "f32[2,3]")],
-                "a list of 2 numbers does not match the input, f32[2,3], which has 3 in its last dim",
+                "expected a list of 3 for the input, f32[2,3], found a list of 2",
             ),
             (r#""y": "x - [1, 2]""#, &[("x", "f32[2,3]")], "write 3 numbers"),
             (r#""y": "(x - two) * scale""#, &[("x", "f32[3,2]")], "y f32[3,2]"),
             (
                 r#""y": "x - two""#,
                 &[("x", "f32[2,3]")],
-                "a list of 2 numbers does not match the input, f32[2,3], which has 3",
+                "expected a list of 3 for the input, f32[2,3], found a list of 2",
             ),
             (r#""y": "x - tow""#, &[("x", "f32[2]")], "did you mean `two`?"),
             (r#""y": "x - [1, 2]""#, &[("x", "f32[<=2]")], "connect an input whose last dim has a fixed length"),
-            (r#""y": "x - [1, 2]""#, &[("x", "f32[]")], "has a single one"),
+            (r#""y": "x - [1, 2]""#, &[("x", "f32[]")], "expected one number for the input, f32[], found a list of 2"),
             (r#""y": "x * g""#, &[("g", "f32[]"), ("x", "f32[2]")], "y f32[2]"),
             (r#""y": "x + z""#, &[("x", "f32[2]"), ("z", "u8[2]")], "y f32[2]"),
-            (r#""y": "x + z""#, &[("x", "f32[2]"), ("z", "f32[3]")], "does not have the shape of `x`"),
-            (r#""y": "x""#, &[("x", "i64[2]")], "`dtype: f64` before it"),
+            (r#""y": "x + z""#, &[("x", "f32[2]"), ("z", "f32[3]")], "expected the shape of `x`"),
+            (r#""y": "x""#, &[("x", "i64[2]")], "`dtype: f64` upstream"),
             (r#""y": "x +", "z": "q""#, &[("x", "f32[2]")], "character 4 of `x +`: expected a number or a name"),
-            (r#""y": "x +", "z": "q""#, &[("x", "f32[2]")], "there is no input `q`"),
+            (r#""y": "x +", "z": "q""#, &[("x", "f32[2]")], "unknown input `q`"),
         ] {
             match planned(outputs, inputs) {
                 Ok(found) => assert_eq!(found, expected, "{outputs}"),

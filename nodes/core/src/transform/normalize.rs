@@ -85,17 +85,17 @@ impl Node for Normalize {
             }
             for (i, value) in values.iter().enumerate() {
                 if !value.is_finite() || field == "std" && *value == 0.0 {
+                    let range = if field == "std" { " and not 0" } else { "" };
                     errors
-                        .at(format!("{field}[{i}]"), format!("`{field}` must be finite, and `std` not 0, got {value}"))
-                        .help("write a finite number; `std` not 0");
+                        .at(format!("{field}[{i}]"), format!("`{field}` must be finite{range}, got {value}"))
+                        .help("write a number such as 1");
                 }
             }
         }
         let count = config.mean.len().max(config.std.len());
         if config.mean.len() > 1 && config.std.len() > 1 && config.mean.len() != config.std.len() {
-            let message =
-                format!("`std` must have as many values as `mean`, got {} and {}", config.std.len(), config.mean.len());
-            errors.at("std", message).help("write one value per channel in both");
+            let message = format!("`std` must have {} values as `mean`, got {}", config.mean.len(), config.std.len());
+            errors.at("std", message).help("write one value per channel in `mean` and `std`");
         }
         let Some(mut spec) = shape::any_shape(given, DType::F32) else {
             return errors.into_result(shape::takes(None).output_forwarding("out", None, "in"));
@@ -116,7 +116,7 @@ impl Node for Normalize {
                 }
                 (None, _) => {
                     errors
-                        .node(format!("the input, {spec}, does not declare which dim is the channels"))
+                        .node(format!("`layout` is missing: the input, {spec}, declares no channel dim"))
                         .help("add `layout: chw` or `layout: hwc`");
                 }
                 (Some(layout), shape) => {
@@ -134,7 +134,7 @@ impl Node for Normalize {
                             format!("expected {length} values, found {count}: the input, {spec}, has {length} {what}");
                         errors.at(field, message).help(match length {
                             Dim::AtMost(_) => "connect an input whose last dim has a fixed length".to_string(),
-                            length => format!("write {length} values, one for each"),
+                            length => format!("write {length} values"),
                         });
                     }
                 }

@@ -148,11 +148,11 @@ impl PadConfig {
         let has_sides = self.before.is_some() || self.after.is_some();
         match &self.to {
             None if !has_sides => {
-                errors.node("`to`, `before` and `after` are missing").help("add `to`, or `before` and `after`");
+                errors.node("expected `to`, `before` or `after`, found none").help("add `to`, `before` or `after`");
             }
             Some(_) if has_sides => {
                 let message = "`to` excludes `before` and `after`";
-                errors.at("to", message).help("leave out `to`, or the others");
+                errors.at("to", message).help("remove `to`, or remove `before` and `after`");
             }
             to => {
                 for (i, _) in to.iter().flatten().enumerate().filter(|(_, length)| **length == 0) {
@@ -168,18 +168,18 @@ impl PadConfig {
         for (field, list) in [("to", &self.to), ("before", &self.before), ("after", &self.after)] {
             if let Some(list) = list.as_ref().filter(|list| list.len() != rank) {
                 let message = format!("expected one number per dim of {spec}, found {}", list.len());
-                errors.at(field, message).help("write one number per dim");
+                errors.at(field, message).help("write one number per dim of the input");
             }
         }
         if element(spec.dtype, self.value).is_none() {
             let message = format!("`value` must be a value of {1}, got {0}", self.value, spec.dtype);
-            errors.at("value", message).help("write a value that the element type can hold, such as 0");
+            errors.at("value", message).help(format!("write a value of {}, such as 0", spec.dtype));
         }
         if let Some(to) = &self.to {
             for (i, (length, to)) in spec.shape.iter().zip(to).enumerate() {
                 if let Some(most) = length.max().filter(|most| most > to) {
-                    let message = format!("the length must be at least dim {i} of {spec}, which is {length}, got {to}");
-                    let help = format!("write {most} or more, or put a `slice` node before it");
+                    let message = format!("`to[{i}]` must be at least {most} for {spec}, got {to}");
+                    let help = format!("write {most} or more, or add a `slice` node upstream");
                     errors.at(format!("to[{i}]"), message).help(help);
                 }
             }
@@ -298,13 +298,13 @@ mod tests {
             (r#"{"before":[1,0],"after":[1,2]}"#, "f32[3,4]", "f32[5,6]"),
             (r#"{"before":[1,0]}"#, "f32[<=3,4]", "f32[≤4,4]"),
             (r#"{"after":[18446744073709551615]}"#, "u8[3]", "u8[18446744073709551615]"),
-            (r#"{"to":[16]}"#, "f32[<=17]", "at least dim 0 of f32[≤17], which is ≤17, got 16"),
+            (r#"{"to":[16]}"#, "f32[<=17]", "`to[0]` must be at least 17 for f32[≤17], got 16"),
             (r#"{"to":[16,1]}"#, "f32[16]", "expected one number per dim of f32[16], found 2"),
             (r#"{"after":[]}"#, "f32[16]", "found 0"),
             (r#"{"to":[16],"value":-1}"#, "u8[16]", "must be a value of u8, got -1"),
             (r#"{"to":[0]}"#, "f32[2]", "a length must be at least 1, got 0"),
             (r#"{"to":[2],"after":[1]}"#, "f32[2]", "excludes"),
-            (r#"{"value":2}"#, "f32[2]", "`to`, `before` and `after` are missing"),
+            (r#"{"value":2}"#, "f32[2]", "expected `to`, `before` or `after`, found none"),
         ] {
             let (config, spec): (PadConfig, PortSpec) = (serde_json::from_str(text).unwrap(), spec.parse().unwrap());
             let mut errors = PlanErrors::default();

@@ -31,7 +31,7 @@ pub struct Reshape {
 fn lengths(config: &ReshapeConfig, errors: &mut PlanErrors) -> Option<(Vec<Option<usize>>, usize)> {
     if config.shape.len() > MAX_RANK {
         let message = format!("a tensor must have at most {MAX_RANK} dims, got {}", config.shape.len());
-        errors.at("shape", message).help("join dims: [2, 3] has as many elements as [6]");
+        errors.at("shape", message).help("merge dims: write `[6]` instead of `[2, 3]`");
         return None;
     }
     let (mut lengths, mut is_valid) = (Vec::new(), true);
@@ -39,10 +39,14 @@ fn lengths(config: &ReshapeConfig, errors: &mut PlanErrors) -> Option<(Vec<Optio
         let known = usize::try_from(*length).ok().filter(|length| *length > 0);
         if known.is_none() && *length != -1 {
             let message = format!("a length must be at least 1, or -1, got {length}");
-            errors.at(format!("shape[{i}]"), message).help("write 1 or more, or -1 for what the others leave");
+            errors
+                .at(format!("shape[{i}]"), message)
+                .help("write 1 or more, or -1 to compute the length from the other lengths");
             is_valid = false;
         } else if known.is_none() && config.shape[..i].contains(&-1) {
-            errors.at(format!("shape[{i}]"), "-1 may occur only once").help("write the length");
+            errors
+                .at(format!("shape[{i}]"), "`shape` must contain -1 at most once")
+                .help("write a length of 1 or more");
             is_valid = false;
         }
         lengths.push(known);
@@ -62,13 +66,13 @@ fn planned(config: &ReshapeConfig, spec: &PortSpec, errors: &mut PlanErrors) -> 
     let is_open = lengths.contains(&None);
     let is_fixed = spec.fixed_shape().is_some();
     let message = if !is_fixed && !is_open {
-        format!("{spec} has a varying number of elements, {:?} has a fixed one", config.shape)
+        format!("expected a fixed number of elements for {:?}, found {spec}", config.shape)
     } else if is_fixed && is_open && !most.is_multiple_of(known) {
-        format!("{spec} has {most} elements, which is not a multiple of {known}, the product of the other lengths")
+        format!("expected a multiple of {known} elements, found {most} in {spec}")
     } else if is_fixed && !is_open && most != known {
-        format!("{spec} has {most} elements, {:?} has {known}", config.shape)
+        format!("expected {known} elements for {:?}, found {most} in {spec}", config.shape)
     } else if most < known {
-        format!("{spec} has at most {most} elements, fewer than {known}, the product of the other lengths")
+        format!("expected at least {known} elements, found at most {most} in {spec}")
     } else {
         let open = if is_fixed { Dim::Fixed(most / known) } else { Dim::AtMost(most / known) };
         return Some(lengths.iter().map(|length| length.map_or(open.clone(), Dim::Fixed)).collect());
@@ -76,7 +80,7 @@ fn planned(config: &ReshapeConfig, spec: &PortSpec, errors: &mut PlanErrors) -> 
     errors.at("shape", message).help(if is_fixed || is_open {
         "write lengths whose product is the number of elements"
     } else {
-        "write -1 for one length, or put a `pad` node with `to` before this one"
+        "write -1 for one length, or add a `pad` node with `to` upstream"
     });
     None
 }
@@ -110,7 +114,7 @@ impl Transform for Reshape {
         let mut tensor = out.loan(input.header())?;
         let elements = input.body.shape().elements();
         if !elements.is_multiple_of(self.known) {
-            let why = format!("{:?} has {elements} elements, which is not a multiple of {}", input.body, self.known);
+            let why = format!("expected a multiple of {} elements, found {elements} in {:?}", self.known, input.body);
             return Err(NodeError::input("in", why));
         }
         for (dim, length) in self.shape.iter().enumerate() {
@@ -138,13 +142,13 @@ mod tests {
             ("f32[<=9]", &[-1, 2], "f32[≤4,2]"),
             ("f32[<=9,6]", &[3, -1], "f32[3,≤18]"),
             ("f32[<=9,<=6]", &[-1], "f32[≤54]"),
-            ("f32[2,3]", &[4, 2], "f32[2,3] has 6 elements, [4, 2] has 8"),
-            ("f32[2,3]", &[4, -1], "6 elements, which is not a multiple of 4"),
-            ("f32[<=9]", &[9], "varying number"),
-            ("f32[<=9]", &[10, -1], "at most 9 elements, fewer than 10"),
+            ("f32[2,3]", &[4, 2], "expected 8 elements for [4, 2], found 6 in f32[2,3]"),
+            ("f32[2,3]", &[4, -1], "expected a multiple of 4 elements, found 6"),
+            ("f32[<=9]", &[9], "expected a fixed number of elements for [9]"),
+            ("f32[<=9]", &[10, -1], "expected at least 10 elements, found at most 9"),
             ("f32[2,3]", &[0, -1], "a length must be at least 1, or -1, got 0"),
             ("f32[2,3]", &[i64::MIN, -1], "a length must be at least 1"),
-            ("f32[2,3]", &[-1, -1], "-1 may occur only once"),
+            ("f32[2,3]", &[-1, -1], "-1 at most once"),
             ("f32[2,3]", &[1, 1, 1, 1, 1, 1, 6], "at most 6 dims, got 7"),
             ("f32[2,3]", &[i64::MAX, i64::MAX, -1], "does not fit into memory"),
         ] {

@@ -147,7 +147,7 @@ fn first(tensor: &Tensor) -> Result<FirstElement, NodeError> {
         U8 u8: whole, I8 i8: whole, U16 u16: whole, I16 i16: whole, U32 u32: whole, I32 i32: whole, U64 u64: whole, I64 i64: whole,
         F32 f32: FirstElement::Short, F64 f64: FirstElement::Float
     );
-    value.ok_or_else(|| NodeError::input("by", format!("{tensor:?} has no element that can be compared")))
+    value.ok_or_else(|| NodeError::input("by", format!("expected an element to compare, found {tensor:?}")))
 }
 
 impl Node for Router {
@@ -162,15 +162,15 @@ impl Node for Router {
         }
         for (i, route) in config.routes.iter().enumerate() {
             if Condition::parse(&route.when).is_none() {
-                let message = format!("`{}` is not a condition", route.when);
+                let message = format!("expected a condition such as `< 2.5`, found `{}`", route.when);
                 errors
                     .at(format!("routes[{i}].when"), message)
                     .help("write an operator and a number, such as `< 2.5`, or `else`");
             }
             if config.routes[..i].iter().any(|other| other.to == route.to) {
                 errors
-                    .at(format!("routes[{i}].to"), format!("`{}` is defined twice", route.to))
-                    .help("write another name");
+                    .at(format!("routes[{i}].to"), format!("output `{}` is defined twice", route.to))
+                    .help("write another `to`");
             }
         }
         let by = given.inputs().find(|(name, _)| *name == "by");

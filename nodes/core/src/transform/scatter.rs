@@ -39,10 +39,8 @@ impl Node for Scatter {
                     Some((*n, PortSpec::new(spec.dtype, rest.iter().cloned()).with_orientation_of(spec)))
                 }
                 _ => {
-                    let message = format!("{spec} cannot be split into rows");
-                    errors
-                        .input("in", message)
-                        .help("connect a tensor whose first dim is bounded and whose others are fixed");
+                    let message = format!("expected a bounded first dim and fixed other dims, found {spec}");
+                    errors.input("in", message).help("connect a tensor with a bounded number of rows of one shape");
                     None
                 }
             }

@@ -91,14 +91,14 @@ impl SliceConfig {
         match (self.index, self.step) {
             (Some(_), _) if has_range => {
                 let message = "`index` excludes `from`, `to` and `step`";
-                errors.at("index", message).help("leave out `index`, or the others");
+                errors.at("index", message).help("remove `index`, or remove `from`, `to` and `step`");
             }
             (Some(index), _) => return Some(Selection::Index(index)),
             (None, Some(0)) => {
                 errors.at("step", "`step` must not be 0").help("write 1 or more, or -1 for the reverse order");
             }
             (None, _) if !has_range => {
-                errors.node("`index`, `from` and `to` are missing").help("add `index`, or `from` and `to`");
+                errors.node("expected `index`, `from` or `to`, found none").help("add `index`, `from` or `to`");
             }
             (None, step) => {
                 return Some(Selection::Range(IndexRange { from: self.from, to: self.to, step: step.unwrap_or(1) }));
@@ -118,10 +118,9 @@ impl SliceConfig {
         let mut require = |field: &str, index: Option<i64>, includes_end: bool| {
             let Some(index) = index.filter(|index| shape::place(*index, most).is_none()) else { return };
             if !(includes_end && usize::try_from(index) == Ok(most)) {
-                let help = format!("write -{most} to {}", if includes_end { most } else { most.saturating_sub(1) });
-                errors
-                    .at(field, format!("index {index} is outside dim {dim} of {spec}, which has {length} elements"))
-                    .help(help);
+                let range = format!("-{most} to {}", if includes_end { most } else { most.saturating_sub(1) });
+                let message = format!("`{field}` must be {range} for dim {dim} of {spec}, got {index}");
+                errors.at(field, message).help(format!("write {range}"));
                 is_inside = false;
             }
         };
@@ -156,8 +155,10 @@ impl SliceConfig {
                     _ => Dim::AtMost(range.most(most)),
                 };
                 if is_inside && selected.max() == Some(0) {
-                    let message = format!("the range selects no element of dim {dim} of {spec}, which has {length}");
-                    errors.node(message).help("write a `to` above `from`, or below it with a negative `step`");
+                    let message = format!("the range must select at least one element of dim {dim} of {spec}");
+                    errors
+                        .node(message)
+                        .help("write a `to` above `from`, or a negative `step` with a `to` below `from`");
                 }
                 out.shape[dim] = selected;
             }
@@ -199,7 +200,7 @@ impl Transform for SliceNode {
         let source = match self.selection {
             Selection::Index(index) => {
                 let Some(at) = shape::place(index, length) else {
-                    let why = format!("{:?} has no element {index} in dim {}", input.body, self.dim);
+                    let why = format!("expected an element {index} in dim {}, found {:?}", self.dim, input.body);
                     return Err(NodeError::input("in", why));
                 };
                 whole.index(self.dim, at)
@@ -264,16 +265,16 @@ mod tests {
             (r#"{"to":10}"#, "f32[<=300,6]", "f32[≤10,6]"),
             (r#"{"from":-3,"to":2}"#, "f32[<=300,6]", "f32[≤2,6]"),
             (r#"{"to":500}"#, "f32[<=300,6]", "f32[≤300,6]"),
-            (r#"{"to":6}"#, "f32[5]", "index 6 is outside dim 0 of f32[5], which has 5 elements"),
-            (r#"{"from":5}"#, "f32[5]", "5 is outside"),
-            (r#"{"from":-6,"to":-6}"#, "f32[5]", "-6 is outside"),
+            (r#"{"to":6}"#, "f32[5]", "`to` must be -5 to 5 for dim 0 of f32[5], got 6"),
+            (r#"{"from":5}"#, "f32[5]", "`from` must be -5 to 4"),
+            (r#"{"from":-6,"to":-6}"#, "f32[5]", "got -6"),
             (r#"{"index":5}"#, "f32[<=5]", "write -5 to 4"),
-            (r#"{"from":3,"to":3}"#, "f32[5]", "selects no element of dim 0"),
-            (r#"{"from":9}"#, "f32[<=5]", "selects no element of dim 0"),
+            (r#"{"from":3,"to":3}"#, "f32[5]", "at least one element of dim 0"),
+            (r#"{"from":9}"#, "f32[<=5]", "at least one element of dim 0"),
             (r#"{"from":1,"step":0}"#, "f32[5]", "`step` must not be 0"),
             (r#"{"index":1,"step":2}"#, "f32[5]", "excludes"),
-            ("{}", "f32[5]", "`index`, `from` and `to` are missing"),
-            (r#"{"dim":1,"index":0}"#, "f32[5]", "f32[5] has no dim 1"),
+            ("{}", "f32[5]", "expected `index`, `from` or `to`, found none"),
+            (r#"{"dim":1,"index":0}"#, "f32[5]", "`dim` must be -1 to 0 for f32[5], got 1"),
             (r#"{"index":0}"#, "f32", "at least one dim"),
         ] {
             let mut errors = PlanErrors::default();

@@ -35,7 +35,8 @@ impl Node for Softmax {
         let mut errors = PlanErrors::default();
         let spec = shape::any_shape(given, DType::F32);
         if let Some(spec) = spec.as_ref().filter(|spec| spec.shape.is_empty()) {
-            errors.input("in", format!("expected at least one dim, found the scalar {spec}"));
+            let message = format!("expected at least one dim, found the scalar {spec}");
+            errors.input("in", message).help("connect a tensor with at least one dim");
         }
         errors.into_result(
             shape::takes(spec.clone())

@@ -36,13 +36,13 @@ fn planned(config: &StackConfig, given: &Connected, errors: &mut PlanErrors) -> 
     let rank = given.inputs().find_map(|(_, spec)| Some(spec?.shape.len()))?;
     let dim = shape::place(config.dim, rank + 1);
     if dim.is_none() {
-        let message = format!("`dim` must be -1 to {rank}, got {}", config.dim);
-        errors.at("dim", message).help(format!("write 0 to {rank}, or -1 to make it the last one"));
+        let message = format!("`dim` must be -{} to {rank}, got {}", rank + 1, config.dim);
+        errors.at("dim", message).help(format!("write 0 to {rank}, or -1 for the last dim"));
     }
     let mut out = joined::common(given, None, errors)?;
     if rank >= MAX_RANK {
-        let message = format!("{out} has no room for one more dim");
-        errors.node(message).help(format!("a tensor has at most {MAX_RANK} dims: put a `reshape` node before it"));
+        let message = format!("an input must have at most {} dims, got {out}", MAX_RANK - 1);
+        errors.node(message).help("add a `reshape` node upstream");
     }
     out.shape.insert(dim?, Dim::Fixed(given.inputs().count()));
     Some(PortSpec::new(out.dtype, out.shape.iter().cloned()).with_orientation_of(&out))
@@ -99,9 +99,9 @@ mod tests {
             (1, &["f32[4,3]", "f32[4,3]"], "f32[4,2,3]"),
             (-1, &["f32[<=4,3]", "f32[<=5,3]"], "f32[≤4,3,2]"),
             (2, &["f32[4]", "f32[4]"], "write 0 to 1"),
-            (-3, &["f32[4]", "f32[4]"], "`dim` must be -1 to 1, got -3"),
-            (0, &["f32[2,3]", "f32[4,3]"], "f32[4,3] does not have the shape of `0`, f32[2,3]"),
-            (0, &["u8[1,1,1,1,1,1]", "u8[1,1,1,1,1,1]"], "no room for one more dim"),
+            (-3, &["f32[4]", "f32[4]"], "`dim` must be -2 to 1, got -3"),
+            (0, &["f32[2,3]", "f32[4,3]"], "expected the shape of `0`, f32[2,3], found f32[4,3]"),
+            (0, &["u8[1,1,1,1,1,1]", "u8[1,1,1,1,1,1]"], "an input must have at most 5 dims"),
         ] {
             let given = inputs.iter().enumerate().map(|(n, spec)| (n.to_string(), spec.parse().ok()));
             let mut errors = PlanErrors::default();

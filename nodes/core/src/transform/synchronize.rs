@@ -28,8 +28,8 @@ impl Node for Synchronize {
         let mut errors = PlanErrors::default();
         if given.inputs().count() < 2 {
             errors
-                .node("at least two inputs are required")
-                .help("write several, such as `inputs: { image: camera, motion: imu }`");
+                .node(format!("the node must have at least 2 inputs, got {}", given.inputs().count()))
+                .help("write at least 2 inputs, such as `inputs: { image: camera, motion: imu }`");
         }
         let ports = given.inputs().fold(Ports::new(), |ports, (name, spec)| {
             let ports = match spec {

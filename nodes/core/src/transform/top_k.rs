@@ -58,7 +58,7 @@ impl Node for TopK {
         let longest = length.max().unwrap_or(usize::MAX).min(i32::MAX as usize);
         if !(1..=longest).contains(&config.k) {
             let message = format!("`k` must be 1 to {longest}, got {}", config.k);
-            errors.at("k", message).help("write a number in that range");
+            errors.at("k", message).help(format!("write 1 to {longest}"));
         }
         let found = match length {
             Dim::AtMost(_) => Dim::AtMost(config.k),

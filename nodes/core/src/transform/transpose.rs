@@ -48,8 +48,9 @@ fn check(order: &[usize], rank: Option<usize>, errors: &mut PlanErrors) {
     let rank = rank.unwrap_or(order.len());
     for (i, dim) in order.iter().enumerate() {
         if *dim >= rank {
-            let help = format!("write each of the {rank} dims once; the first is 0");
-            errors.at(format!("order[{i}]"), format!("there is no dim {dim}")).help(help);
+            let last = rank.saturating_sub(1);
+            let message = format!("a dim must be 0 to {last}, got {dim}");
+            errors.at(format!("order[{i}]"), message).help(format!("write each dim from 0 to {last} once"));
         } else if order[..i].contains(dim) {
             errors.at(format!("order[{i}]"), format!("dim {dim} occurs twice")).help("write each dim once");
         }
@@ -102,8 +103,8 @@ mod tests {
             (&[], Some(0), None),
             (&[0, 1], Some(3), Some("expected 3 dims as in the input, found 2")),
             (&[0, 0], None, Some("dim 0 occurs twice")),
-            (&[0, 2], Some(2), Some("there is no dim 2")),
-            (&[usize::MAX], None, Some("there is no dim")),
+            (&[0, 2], Some(2), Some("a dim must be 0 to 1, got 2")),
+            (&[usize::MAX], None, Some("a dim must be 0 to 0")),
             (&[0; 7], None, Some("a tensor must have at most 6 dims, got 7")),
         ] {
             let mut errors = PlanErrors::default();

@@ -96,11 +96,12 @@ impl Node for WindowNode {
         let spec = given.single().cloned();
         let out = spec.as_ref().and_then(|spec| {
             if spec.fixed_shape().is_none() || spec.shape.len() >= MAX_RANK {
-                let message = format!("{spec} cannot be stacked");
+                let most = MAX_RANK - 1;
+                let message = format!("expected a fixed shape of at most {most} dims, found {spec}");
                 let more = shape::how_to_fix(spec);
                 errors
                     .input("in", message)
-                    .help(format!("connect tensors of a fixed shape with room for one more dim{more}"));
+                    .help(format!("connect tensors of a fixed shape with at most {most} dims{more}"));
                 return None;
             }
             let first =
@@ -131,7 +132,7 @@ impl Node for WindowNode {
         self.bytes.clear();
         self.headers.clear();
         let (fresh, length) = (self.fresh as u64, self.length);
-        self.dropped.lose(fresh, || format!("messages were lost when a window had {fresh} of {length}"));
+        self.dropped.lose(fresh, || format!("upstream messages were lost when the window had {fresh} of {length}"));
         (self.skip, self.fresh) = (0, 0);
     }
 }

@@ -109,7 +109,7 @@ fn all_errors_of_a_config_are_reported_at_once() {
             format!(r#"{}, {{"name": "b", "type": "u16", "to": "a"}}"#, field("")),
             "",
             None,
-            &["`b` is u16, but `a` is f32"],
+            &["field `b` is u16, port `a` is f32"],
         ),
         (
             r#"{"name": "a/b", "type": "u8", "to": ""}"#.into(),
@@ -117,7 +117,7 @@ fn all_errors_of_a_config_are_reported_at_once() {
             None,
             &["`a/b` is not a valid port name", "`` is not a valid port name"],
         ),
-        (many.join(", "), "", None, &["at most 16 ports on a side, got 17"]),
+        (many.join(", "), "", None, &["at most 16 ports, got 17"]),
     ];
     for (fields, keys, most, expected) in cases {
         let found = errors(&config("struct", &fields, keys), most);
@@ -212,7 +212,7 @@ fn objects_and_rows_are_read_by_paths_and_columns() {
                 (&[&b"9;1;2;3;"[..], &[b'x'; 500]].concat(), Ok(&[1.0, 2.0, 3.0, 9.0])),
                 (b"9;1;2", Err("expected 2 numbers in `v`, found 1: \"9;1;2\"")),
                 (b"9;1,5;2;3", Err("`x` is not a number")),
-                (b"9;1;2;3\n9;1;2;3", Err("another row follows")),
+                (b"9;1;2;3\n9;1;2;3", Err("expected one row, found more")),
                 (b"", Err("`x` is missing")),
             ],
         ),
@@ -366,13 +366,13 @@ fn keys_of_other_formats_and_impossible_places_are_refused() {
             "csv",
             r#"{"name": "a", "type": "u8", "repeat": 3}, {"name": "b", "type": "u8", "column": 2}"#,
             "",
-            &["`b` begins in column 2"],
+            &["column 2 belongs to both `a` and `b`"],
         ),
         (
             "csv",
             r#"{"name": "a", "type": "u8", "column": 18446744073709551615}"#,
             r#", "delimiter": "é""#,
-            &["not part of a number", "after column"],
+            &["not part of a number", "the last column of `a` must be below 65536"],
         ),
         (
             "csv",

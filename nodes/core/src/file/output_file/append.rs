@@ -41,8 +41,8 @@ impl OutputFile {
                 if last[0] != mark {
                     self.push(&[mark]);
                     self.torn = Some(match mark {
-                        b'\n' => "the last line had no end; a new line begins after it".into(),
-                        _ => "the last message had no end; the next one begins after it".into(),
+                        b'\n' => "added the missing end of the last line".into(),
+                        _ => "added the missing end of the last message".into(),
                     });
                 }
                 return Ok(());
@@ -55,15 +55,15 @@ impl OutputFile {
         };
         if whole == 0 {
             let what = match end {
-                MessageEnd::Size(bytes) => format!("of messages of {bytes} bytes"),
-                _ => "with the length before each message".into(),
+                MessageEnd::Size(bytes) => format!("messages of {bytes} bytes"),
+                _ => "messages with a length prefix".into(),
             };
-            let why = format!("the first message is incomplete: is this a file {what}?");
+            let why = format!("expected {what}, found an incomplete first message");
             return Err(NodeError::input(self.path.display().to_string(), why));
         }
         if whole < size {
             self.whole = Some(whole);
-            self.torn = Some(format!("the last message was incomplete; its {} bytes are removed", size - whole));
+            self.torn = Some(format!("removed the incomplete last message ({} B)", size - whole));
         }
         Ok(())
     }

@@ -112,7 +112,7 @@ impl FullDisk {
         self.again = (then == OnError::Skip).then(|| Instant::now() + RETRY);
         let lost = match self.lost.get() {
             0 => String::new(),
-            lost => format!("; {lost} messages lost so far"),
+            lost => format!("; messages lost so far: {lost}"),
         };
         let source = io::Error::new(source.kind(), format!("{source}{lost}"));
         NodeErrorKind::DiskFull { path: path.clone(), source, then }.into()

@@ -58,7 +58,7 @@ fn deleting_the_file_during_the_run_is_an_error() {
         fs::remove_file(fs::read_dir(folder).unwrap().next().unwrap().unwrap().path()).unwrap();
         file.write(b"two").unwrap();
         let error = file.finish().unwrap_err().to_string();
-        let expected = "a.txt: the file was deleted while it was written; the 2 messages in it are lost";
+        let expected = "a.txt: the file was deleted during the run; messages lost: 2";
         assert!(error.ends_with(expected), "{exists:?}: {error}");
         assert_eq!((file.full.unwritten.get(), file.ends.len()), (2, 0), "{exists:?}");
     }
@@ -299,7 +299,7 @@ fn messages_that_a_broken_device_rejects_are_reported_and_counted() {
     file.write(b"one").unwrap();
     let error = file.flush().unwrap_err().to_string();
     assert!(error.starts_with("broken: Input/output error"), "{error}");
-    assert!(error.ends_with("0 bytes are written, 1 message after them is not"), "{error}");
+    assert!(error.ends_with("bytes written: 0, messages not written: 1"), "{error}");
     assert_eq!(file.ends.len(), 1);
 }
 
@@ -321,10 +321,10 @@ fn planning_refuses_paths_that_cannot_be_written() {
         ("out/new.txt", Exists::Replace, ""),
         ("there.txt", Exists::Append, ""),
         ("there.txt", Exists::Fail, "already exists"),
-        (".", Exists::Replace, "a folder"),
-        ("new/", Exists::Replace, "a folder"),
-        ("out/new/.", Exists::Append, "a folder"),
-        ("a/b/c.txt", Exists::Replace, "there is no folder"),
+        (".", Exists::Replace, "folder"),
+        ("new/", Exists::Replace, "the folder"),
+        ("out/new/.", Exists::Append, "the folder"),
+        ("a/b/c.txt", Exists::Replace, "does not exist"),
         ("../x.txt", Exists::Replace, "--allow-path"),
     ] {
         let mut errors = PlanErrors::default();

@@ -10,7 +10,7 @@ pub(super) const ROW: &str = "row";
 
 /// Name or index of a column.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected the name of a column, or its number from 0")]
+#[serde(untagged, expecting = "expected the name of a column, or the number of a column from 0")]
 pub enum ColumnName {
     /// Name of the column in the first line.
     Name(String),
@@ -23,7 +23,7 @@ pub enum ColumnName {
 #[serde(
     untagged,
     deny_unknown_fields,
-    expecting = "expected the name of a column, its number from 0, or `{ name: …, type: …, to: … }`"
+    expecting = "expected a column such as `time`, `0` or `{ name: time, type: i64 }`"
 )]
 pub enum Column {
     /// Name or index (from 0) of a column in the output `row`.
@@ -126,8 +126,10 @@ pub(super) fn ports(columns: &[Selected], row: DType) -> Result<Vec<FieldPort>, 
                 ports.push(FieldPort { name: name.into(), dtype, length, fields: vec![i], labels });
             }
             Some(port) if port.dtype != dtype => {
-                let message = format!("`{}` is {dtype}, the output `{name}` is {}", column.name, port.dtype);
-                return Err((i, "type", message, "write another `to`: an output has one type".into()));
+                let message =
+                    format!("type mismatch: column `{}` is {dtype}, output `{name}` is {}", column.name, port.dtype);
+                let help = format!("write `type: {}`, or another `to`", port.dtype);
+                return Err((i, "type", message, help));
             }
             Some(port) => {
                 port.length = Some(port.length.unwrap_or(1) + 1);
@@ -170,7 +172,7 @@ mod tests {
             (vec![column("#t", Some((i64, None)))], "0.to: `#t` is not a valid output name"),
             (
                 vec![column("x", None), column("t", Some((i64, Some("row"))))],
-                "1.type: `t` is i64, the output `row` is f32",
+                "1.type: type mismatch: column `t` is i64, output `row` is f32",
             ),
         ] {
             assert_eq!(described(&columns), expected);

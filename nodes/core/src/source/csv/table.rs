@@ -85,24 +85,27 @@ impl CsvTable {
         let width = match reader.read(usize::MAX) {
             Ok(RowRead::Row(width)) => width,
             Ok(RowRead::End) => {
-                let message = format!("`{shown}` is empty; its first line must name the columns or have numbers");
+                let message = format!("expected a line of column names or numbers in `{shown}`, found none");
                 errors.at("path", message).help("write the path of a file with rows");
                 return Err(errors);
             }
             Ok(RowRead::TooLong(_) | RowRead::NotYet) => {
-                let message = format!("the first line of `{shown}` has more than {max} bytes");
-                errors.at("max_bytes", message).help("write a larger size");
+                let message = format!("the first line of `{shown}` must have at most `max_bytes`, {max} bytes");
+                errors.at("max_bytes", message).help("write a larger `max_bytes`");
                 return Err(errors);
             }
             Err(error) => {
-                errors.at("path", format!("`{shown}`: {error}")).help("write the path of a file that can be read");
+                errors
+                    .at("path", format!("`{shown}` cannot be read: {error}"))
+                    .help("write the path of a file that can be read");
                 return Err(errors);
             }
         };
         let first: Option<Vec<String>> =
             (0..width).map(|n| Some(str::from_utf8(reader.field(n)).ok()?.trim().to_string())).collect();
         let Some(first) = first else {
-            errors.at("path", format!("the first line of `{shown}` is not UTF-8")).help("convert the file to UTF-8");
+            let message = format!("the first line of `{shown}` must be UTF-8");
+            errors.at("path", message).help(format!("convert `{shown}` to UTF-8"));
             return Err(errors);
         };
         if let (None, [name]) = (config.header, &first[..])
@@ -110,10 +113,10 @@ impl CsvTable {
         {
             let name: String = name.escape_debug().take(SHOWN).collect();
             let message =
-                format!("the first line of `{shown}` is one column, `{name}`; columns are separated by commas");
+                format!("expected columns separated by commas in the first line of `{shown}`, found `{name}`");
             errors.at("path", message).help(format!(
-                "separate them by commas, read the lines with `kind: file` and `kind: decode` (`format: csv, delimiter: \"{}\"`), \
-                 or write `header: true` if it is one column",
+                "separate the columns by commas, write `header: true` for a single column, or use `kind: file` and \
+                 `kind: decode` with `format: csv, delimiter: \"{}\"`",
                 mark.escape_debug()
             ));
             return Err(errors);
@@ -126,11 +129,11 @@ impl CsvTable {
             let numbers: Vec<&String> = first.iter().filter(|text| !text.is_empty() && is_number(text)).collect();
             match numbers.first() {
                 _ if !has_names => planned.notes.push(format!(
-                    "the first row of `{}` has numbers only, so it is data; write `header: true` if it names the columns",
+                    "the first row of `{}` is data, because all values are numbers; write `header: true` for names",
                     config.path
                 )),
                 Some(number) => planned.notes.push(format!(
-                    "the first row of `{}` names the columns, and `{number}` is a number; write `header: false` if it is data",
+                    "the first row of `{}` names the columns, including the number `{number}`; write `header: false` for data",
                     config.path
                 )),
                 None => {}
@@ -181,7 +184,7 @@ impl CsvTable {
                 let (shown, name) = (String::from_utf8_lossy(text.trim_ascii()), &column.name);
                 if !keeps(DType::F64, text, value) {
                     let at = column.listed.map_or("columns".into(), |listed| format!("columns[{listed}]"));
-                    let message = format!("`{shown}` of the column `{name}` has more digits than f64 keeps");
+                    let message = format!("f64 cannot represent `{shown}` of the column `{name}` exactly");
                     errors.at(at, message).help(integer_help(name));
                     let _ = self.rewind();
                     return;
@@ -189,7 +192,7 @@ impl CsvTable {
                 if self.inferred == Some(DType::F32) && !keeps(DType::F32, text, value) {
                     self.inferred = Some(DType::F64);
                     planned.notes.push(format!(
-                        "`{ROW}` is f64, because f32 rounds `{shown}` of the column `{name}`; `type: f32` rounds it"
+                        "`{ROW}` is f64, because f32 rounds `{shown}` of column `{name}`; write `type: f32` to allow rounding"
                     ));
                 }
             }
@@ -260,14 +263,14 @@ impl CsvTable {
         let why = match value {
             None => format!("expected a number, found `{text}`"),
             Some(Value::Missing) => {
-                format!("`{text}` is a missing value, which {dtype} does not have; write `type: f64`")
+                format!("{dtype} cannot represent the missing value `{text}`; write `type: f64`")
             }
             Some(_) if column.typed.is_some() => format!("expected {dtype}, found `{text}`"),
             Some(_) if dtype == DType::F32 && self.inferred.is_some() => {
-                format!("`{text}` has more digits than f32 keeps; write `type: f64`, or `type: f32` to round it")
+                format!("f32 cannot represent `{text}` exactly; write `type: f64`, or `type: f32` to allow rounding")
             }
             Some(_) if self.inferred.is_some() => {
-                format!("`{text}` has more digits than {dtype} keeps; {}", integer_help(&column.name))
+                format!("{dtype} cannot represent `{text}` exactly; {}", integer_help(&column.name))
             }
             Some(_) => format!("expected {dtype}, found `{text}`"),
         };
@@ -281,7 +284,7 @@ impl CsvTable {
 
 /// The way out for a whole number that floating-point types round.
 fn integer_help(name: &str) -> String {
-    format!("read it as an integer: `columns: [{{ name: '{name}', type: i64, to: time }}, …]`")
+    format!("write `{{ name: '{name}', type: i64, to: time }}` in `columns`")
 }
 
 /// Returns the columns that a config selects, and reports those that do not exist.
@@ -313,16 +316,16 @@ fn selected(
         match (at, wanted.name(), names) {
             (Some(at), _, _) => columns.push(one(at, Some(i), typed)),
             (None, ColumnName::Number(at), _) => {
-                let message = format!("there is no column {at}; the file has {width}, the first is 0");
+                let message = format!("a column number must be 0 to {}, got {at}", width - 1);
                 errors.at(format!("columns[{i}]"), message).help(format!("write a number from 0 to {}", width - 1));
             }
             (None, ColumnName::Name(name), Some(names)) => {
-                let message = format!("there is no column `{name}`; the file has: {}", names.join(", "));
-                errors.at(format!("columns[{i}]"), message).help("write one of these names");
+                let message = format!("unknown column `{name}`");
+                errors.at(format!("columns[{i}]"), message).help(format!("write one of `{}`", names.join("`, `")));
             }
             (None, ColumnName::Name(name), None) => {
-                let message = format!("there is no column `{name}`; the first line of the file is data, without names");
-                let help = "write its number, from 0, or `header: true` if the first line names the columns";
+                let message = format!("expected a column number, found `{name}`: the first line of the file is data");
+                let help = "write a number from 0, or `header: true` if the first line names the columns";
                 errors.at(format!("columns[{i}]"), message).help(help);
             }
         }

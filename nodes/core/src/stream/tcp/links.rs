@@ -326,14 +326,14 @@ impl Links {
                         let slow =
                             slow.filter_map(|peer| (idle.check(peer, GRACE, now) == IdleCheck::Idle).then_some(peer));
                         if let Some(slowest) = slow.min_by_key(|peer| peer.last_progress) {
-                            slowest.close("the connection was idle, and another peer needed its place");
+                            slowest.close("another peer replaced the idle connection");
                             self.counts.displaced += 1;
                             has_room = true;
                         }
                     }
                     if !has_room {
                         // Closed at once, before anything is allocated for it.
-                        let why = || format!("{open} peers are connected, the limit is {most}");
+                        let why = || format!("all {most} connections of `max_connections` are in use");
                         self.counts.refused.lose(1, why);
                         continue;
                     }

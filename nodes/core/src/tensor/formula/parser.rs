@@ -80,12 +80,16 @@ impl Compiler<'_> {
         let made = self.stack.split_off(self.stack.len() - operands.len());
         let expect = |operand: usize, wanted: TermKind, what: &str| {
             let is = made[operand].kind;
+            if is == wanted {
+                return Ok(());
+            }
+            let written = text[operands[operand].clone()].trim();
             let help = match wanted {
-                TermKind::Number => "write `if(…, 1, 0)` around it",
-                TermKind::Truth => "compare it, such as with `!= 0`",
+                TermKind::Number => format!("write `if({written}, 1, 0)`"),
+                TermKind::Truth => format!("write `({written} != 0)`"),
             };
-            let why = || format!("{what} expects {}, found {}", wanted.name(), is.name());
-            if is == wanted { Ok(()) } else { Err(ExpressionError::new(text, operands[operand].start, why(), help)) }
+            let why = format!("{what} expects {}, found {}", wanted.name(), is.name());
+            Err(ExpressionError::new(text, operands[operand].start, why, help))
         };
         let kind = match token {
             Token::Number(number) => {
@@ -127,8 +131,7 @@ impl Compiler<'_> {
                     let plural = if arguments.len() == 1 { "" } else { "s" };
                     let why =
                         format!("`{name}` expects {} argument{plural}, found {}", arguments.len(), operands.len());
-                    let is_short = operands.len() < arguments.len();
-                    let help = if is_short { "write them with `,` between" } else { "close it with `)`" };
+                    let help = format!("write `{name}({})`", ["a", "b", "c"][..arguments.len()].join(", "));
                     let end = operands[operands.len().min(arguments.len()) - 1].end;
                     return Err(ExpressionError::new(text, end, why, help));
                 }
@@ -151,7 +154,7 @@ impl Compiler<'_> {
                     FormulaFunction::If if made[1].kind != made[2].kind => {
                         let (then, otherwise) = (made[1].kind.name(), made[2].kind.name());
                         let why = format!("`if` expects two results of one type, found {then} and {otherwise}");
-                        let help = "let both be numbers, or both true or false";
+                        let help = "write two numbers or two conditions";
                         return Err(ExpressionError::new(text, at, why, help));
                     }
                     FormulaFunction::If => {
@@ -258,7 +261,7 @@ impl Compiler<'_> {
     fn unknown(&self, what: &str, name: &str, at: usize, known: &[&str]) -> ExpressionError {
         let near = nearest(name, known.iter().copied());
         let near = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
-        let help = format!("{near}the {what}s are `{}`", known.join("`, `"));
-        ExpressionError::new(self.text, at, format!("there is no {what} `{name}`"), help)
+        let help = format!("{near}write one of `{}`", known.join("`, `"));
+        ExpressionError::new(self.text, at, format!("unknown {what} `{name}`"), help)
     }
 }
