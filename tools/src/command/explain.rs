@@ -54,8 +54,8 @@ fn explain_kind(kind: &Kind) -> String {
         text.push('\n');
     }
     let ports = match kind.role {
-        Role::Transform => "Unless the text above says otherwise, its input is called `in` and its output `out`.",
-        Role::Sink => "Unless the text above says otherwise, its input is called `in`.",
+        Role::Transform => "Unless stated above, the input is called `in`, and the output is called `out`.",
+        Role::Sink => "Unless stated above, the input is called `in`.",
         // A source names its outputs; a model names its inputs and outputs.
         Role::Source | Role::Infer => "",
     };
@@ -70,10 +70,10 @@ fn explain_kind(kind: &Kind) -> String {
         .and_then(|names| names.as_array())
         .map_or_else(Vec::new, |names| names.iter().filter_map(|name| name.as_str()).collect());
     let Some(settings) = schema.get("properties").and_then(|all| all.as_object()).filter(|all| !all.is_empty()) else {
-        text.push_str("It takes no config.\n");
+        text.push_str("The kind has no config.\n");
         return text;
     };
-    text.push_str("Keys of its `config:`\n");
+    text.push_str("Keys of `config:`\n");
     for (name, setting) in settings {
         let needed = if required.contains(&name.as_str()) { "; required" } else { "" };
         let about = setting.get("description").and_then(|about| about.as_str()).unwrap_or_default();
