@@ -22,30 +22,31 @@ use serde::Deserialize;
 ///
 /// Each field reads an input with the name of the field. The input is `type[]`, or `type[repeat]`
 /// with `repeat`. A single input may have any name. Fields with the same `to` form one input
-/// `type[k]` with that name, in the order of the fields. The output has the header that `join`
+/// `type[k]`, named by `to`, in the order of the fields. The output has the header that `join`
 /// selects.
 ///
-/// `format: struct`: numbers at fixed offsets, as in a C struct or in Python's `struct.pack`. Bytes
-/// outside all fields are 0.
+/// `format: struct` writes numbers at fixed offsets, as in a C struct or in Python's `struct.pack`.
+/// Bytes outside all fields are 0.
 ///
-/// `format: json` and `format: cbor`: an object with each number at its `path`, such as
+/// `format: json` and `format: cbor` write an object with each number at its `path`, such as
 /// `pose.position[0]`. JSON cannot represent infinity and NaN, so the node writes `null`. The node
 /// writes `f16` and `bf16` as `f32`.
 ///
-/// `format: csv`: a row of text with each number in its `column`. The node writes NaN as an empty
-/// column. The row has no line ending; `framing: lines` of a sink adds one.
+/// `format: csv` writes a row of text with each number in its `column`. The node writes NaN as an
+/// empty column. The row has no line ending. A sink with `framing: lines` adds the line ending.
 ///
-/// `format: nmea`: a `sentence` of NMEA 0183 with its checksum. The values and their units are the
-/// same as for `decode`. The sentence has no line ending; `framing: lines_crlf` of a sink adds one.
+/// `format: nmea` writes a `sentence` of NMEA 0183 with a checksum. The values and their units are
+/// the same as for `decode`. The sentence has no line ending. A sink with `framing: lines_crlf`
+/// adds the line ending.
 ///
-/// A value without a field, or a NaN, is left empty in the sentence. Without a number, `quality`
-/// and `valid` are 1 if the message contains a position, and otherwise 0.
+/// The node leaves a value without a field, or a NaN, empty in the sentence. Without a number,
+/// `quality` and `valid` are 1 if the message contains a position, and otherwise 0.
 ///
 /// Positions have five decimals of a minute (2 cm). The year of an `rmc` has two digits. Other
 /// numbers have one or two decimals, because the standard limits a sentence to 82 characters.
 ///
 /// The node wraps a course or heading to the range from 0 to 360 degrees. A number that the
-/// sentence cannot represent fails the call, such as a latitude of 91.
+/// sentence cannot represent, such as a latitude of 91, fails the call.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct EncodeConfig {
     /// Format of the messages.
@@ -61,14 +62,14 @@ pub struct EncodeConfig {
     pub delimiter: Option<char>,
     /// `nmea`: type of the sentences to write; required.
     pub sentence: Option<Sentence>,
-    /// `nmea`: identifier of the talker, two capital letters or digits, not with `P` first.
-    /// Default: `GP`.
+    /// `nmea`: identifier of the talker, two capital letters or digits. The first character must
+    /// not be `P`. Default: `GP`.
     pub talker: Option<String>,
     /// Checksum at the end of each message. `crc8` is CRC-8/SMBUS. `crc16_ccitt` is
     /// CRC-16/IBM-3740, also called CCITT-FALSE. `crc32` is the CRC of Ethernet and zlib.
     /// `crc16_ccitt` and `crc16_xmodem` are big-endian; the other checksums are little-endian. `{
     /// of: crc32, endian: big }` changes the byte order. Offsets and `size` exclude the checksum.
-    /// `nmea` excludes `crc`, because each NMEA 0183 sentence has a checksum.
+    /// `format: nmea` rejects `crc`, because each NMEA 0183 sentence has a checksum.
     pub crc: Option<Checksum>,
 }
 

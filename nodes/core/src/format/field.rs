@@ -24,8 +24,8 @@ pub struct Field {
     /// Element type, such as `f32` or `u16`.
     #[serde(rename = "type")]
     pub dtype: DType,
-    /// Number of consecutive values. The port is then a vector. In JSON and CBOR, the value is an
-    /// array.
+    /// Number of consecutive values. With `repeat`, the port is a vector. In JSON and CBOR, the
+    /// value is an array.
     pub repeat: Option<usize>,
     /// Name of the port. Several fields of one type may share a port. Default: the name of the
     /// field.

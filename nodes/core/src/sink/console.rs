@@ -29,7 +29,7 @@ const BUFFER: usize = 8 << 10;
 /// (`unwritten`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ConsoleConfig {
-    /// Print the first of every `every` messages. Default: 1.
+    /// With `every: 10`, the node prints every tenth message, starting with the first. Default: 1.
     #[serde(default = "one")]
     pub every: u64,
 }

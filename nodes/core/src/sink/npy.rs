@@ -19,8 +19,8 @@ pub struct NpySinkConfig {
     /// Path of the file, relative to the graph's folder or to the folder given with `--out`. If the
     /// last folder of the path does not exist, the node creates it.
     pub path: String,
-    /// Action if the file already exists: `replace` or `fail`; `append` is not supported. Default:
-    /// `replace`.
+    /// Action if the file already exists: `replace` or `fail`. The node does not support `append`.
+    /// Default: `replace`.
     #[serde(default)]
     pub exists: Exists,
     /// Action if the disk is full. Default: `drop`.

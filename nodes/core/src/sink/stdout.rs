@@ -20,9 +20,9 @@ const BUFFER: usize = 8 << 10;
 /// messages go to standard error.
 ///
 /// If the reader closes the pipe, as `| head` does, the node fails. By default, this failure ends
-/// the run; `on_error` can change this. While the reader does not read, the node and the blocking
-/// edges upstream wait. The node counts messages that are not written before `run.stop` expires
-/// (`unwritten`).
+/// the run. `on_error` selects another action. While the reader does not read, the node and the
+/// blocking edges upstream wait. The node counts messages that are not written before `run.stop`
+/// expires (`unwritten`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct StdoutConfig {
     /// How messages are separated in the byte stream. Default: `lines`.

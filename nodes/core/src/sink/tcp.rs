@@ -26,14 +26,15 @@ const DRAIN_WAIT: u64 = 500_000_000;
 ///
 /// The node counts messages without a connection (`unsent`), and messages for a peer with an
 /// earlier message pending (`full`). With `listen`, a slow peer never slows the graph. With
-/// `connect`, the node waits up to 100 ms for a slow peer, then does not wait again until the peer
-/// reads. The kernel disconnects a peer that has accepted nothing for 8 s. A message counts as sent
-/// when the kernel accepts the message; delivery is not confirmed.
+/// `connect`, the node waits up to 100 ms for a slow peer. After that, the node does not wait until
+/// the peer reads again. The kernel disconnects a peer that has accepted nothing for 8 s. A message
+/// counts as sent when the kernel accepts the message. The node does not wait for confirmation of
+/// delivery.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct TcpSinkConfig {
     /// Address to listen on. With a port alone, such as `9000`, the node accepts connections only
-    /// from this machine. `0.0.0.0:9000` listens on all interfaces. `192.168.1.5:9000` listens on
-    /// the interface with that address.
+    /// from this machine. With `0.0.0.0:9000`, the node listens on all interfaces. With
+    /// `192.168.1.5:9000`, the node listens on the interface with this address.
     pub listen: Option<Address>,
     /// Address to connect to, instead of `listen`. A port alone is a port of this machine.
     pub connect: Option<Address>,

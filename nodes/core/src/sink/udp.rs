@@ -15,8 +15,9 @@ const LARGEST: usize = 65_507;
 
 /// Sends the bytes of every message as a datagram.
 ///
-/// Delivery is not confirmed. If the network is down or the send queue is full, the node counts the
-/// message (`unsent`) and continues. If a message is larger than 65507 bytes, the call fails.
+/// The node does not detect whether a datagram arrives. If the network is down or the send queue is
+/// full, the node counts the message (`unsent`) and continues. If a message is larger than 65507
+/// bytes, the call fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct UdpSinkConfig {
     /// Address to send to. A port alone is a port of this machine. `192.168.1.5:9000` is a port of

@@ -28,13 +28,13 @@ use table::{CsvTable, LONGEST_ROW};
 ///
 /// A column with a `type` has a separate output: `columns: [{ name: t, type: i64 }, ax, ay]`
 /// produces `t` `i64[]` and `row` `f32[2]`. Timestamps in nanoseconds need `i64`. `row` is `f64` if
-/// `f32` would round a number in the first 1,000 rows; `type` overrides this choice. Without
-/// `type`, a call fails if a later row has more digits than `row` keeps.
+/// `f32` would round a number in the first 1,000 rows. `type` overrides this choice. Without
+/// `type`, a call fails if a later row has more digits than the type of `row` can represent.
 ///
-/// A missing value is read as NaN. Missing values are an empty field, `nan`, `NA`, `N/A`, `n/a`,
-/// `null`, `NULL`, `None`, `<NA>`, `#N/A`, and every other marker that pandas reads as missing. The
-/// node counts rows with a missing value (`missing`). A missing value in an integer column fails
-/// the call.
+/// The node reads a missing value as NaN. Missing values are an empty field, `nan`, `NA`, `N/A`,
+/// `n/a`, `null`, `NULL`, `None`, `<NA>`, `#N/A`, and every other marker that pandas reads as
+/// missing. The node counts rows with a missing value (`missing`). A missing value in an integer
+/// column fails the call.
 ///
 /// The call fails if a field is not a number of its column's type. The call also fails if a row has
 /// the wrong number of fields or exceeds `max_bytes`. With `on_error: skip`, the node continues
@@ -60,11 +60,11 @@ pub struct CsvSourceConfig {
     /// `1MiB`.
     #[serde(default = "max_bytes")]
     pub max_bytes: Bytes,
-    /// Rows per second, such as `100Hz`. Row `n` is due `n` periods after the first row. The origin
-    /// of a row is its due time, even if the row is late. Default: as fast as the graph accepts
-    /// rows.
+    /// Rows per second, such as `100Hz`. The scheduled time of row `n` is `n` periods after the
+    /// first row. The origin of a row is the row's scheduled time, even if the row is late. By
+    /// default, the node sends rows as fast as the graph accepts rows.
     pub rate: Option<Rate>,
-    /// Number of times to read the file; at least 1. Default: 1.
+    /// Number of passes over the file, at least 1. Default: 1.
     #[serde(default = "one")]
     pub repeat: u32,
 }

@@ -35,11 +35,11 @@ pub struct FileSourceConfig {
     /// Type of the content. The sinks `csv`, `jsonl` and `console` write `text` as text. Default:
     /// `text` if `framing` is `lines` or `lines_crlf`, otherwise `bytes`.
     pub content: Option<Content>,
-    /// Messages per second, such as `100Hz`. Message `n` is due `n` periods after the first
-    /// message. The origin of a message is its due time, even if the message is late. Default: as
-    /// fast as the graph accepts messages.
+    /// Messages per second, such as `100Hz`. The scheduled time of message `n` is `n` periods after
+    /// the first message. The origin of a message is the message's scheduled time, even if the
+    /// message is late. By default, the node sends messages as fast as the graph accepts messages.
     pub rate: Option<Rate>,
-    /// Number of times to read the file; at least 1. Default: 1.
+    /// Number of passes over the file, at least 1. Default: 1.
     #[serde(default = "one")]
     pub repeat: u32,
 }

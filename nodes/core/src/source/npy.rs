@@ -21,11 +21,11 @@ use std::path::PathBuf;
 pub struct NpySourceConfig {
     /// Path of the file, relative to the graph's folder.
     pub path: String,
-    /// Items per second, such as `100Hz`. Item `n` is due `n` periods after the first item. The
-    /// origin of an item is its due time, even if the item is late. Default: as fast as the graph
-    /// accepts items.
+    /// Items per second, such as `100Hz`. The scheduled time of item `n` is `n` periods after the
+    /// first item. The origin of an item is the item's scheduled time, even if the item is late. By
+    /// default, the node sends items as fast as the graph accepts items.
     pub rate: Option<Rate>,
-    /// Number of times to read the file; at least 1. Default: 1.
+    /// Number of passes over the file, at least 1. Default: 1.
     #[serde(default = "one")]
     pub repeat: u32,
 }

@@ -23,7 +23,7 @@ use std::io::Read as _;
 ///
 /// The report lists lost messages as `too_large` (longer than `max_bytes`), `malformed` (invalid
 /// framing) or `partial` (cut short by a disconnect). The origin of a message is the time at which
-/// its last bytes were read, because the kernel does not timestamp serial input.
+/// the node read the message's last bytes, because the kernel does not timestamp serial input.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct SerialSourceConfig {
     /// Path of the device file, such as `/dev/ttyUSB0`.

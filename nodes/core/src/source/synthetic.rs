@@ -40,9 +40,9 @@ pub struct SyntheticConfig {
     pub shape: Option<Vec<usize>>,
     /// Element type of `value`. Default: `u64` for `counter`, `u8` for `noise`.
     pub dtype: Option<DType>,
-    /// Messages per second, such as `30Hz`. Message `n` is due `n` periods after the first message.
-    /// The origin of a message is its due time, even if the message is late. Default: as fast as
-    /// the graph accepts messages.
+    /// Messages per second, such as `30Hz`. The scheduled time of message `n` is `n` periods after
+    /// the first message. The origin of a message is the message's scheduled time, even if the
+    /// message is late. By default, the node sends messages as fast as the graph accepts messages.
     pub rate: Option<Rate>,
     /// Number of messages to send. Default: unlimited.
     pub count: Option<u64>,

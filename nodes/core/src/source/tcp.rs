@@ -18,14 +18,14 @@ use serde::Deserialize;
 ///
 /// The report lists lost messages as `too_large` (longer than `max_bytes`), `malformed` (invalid
 /// framing) or `partial` (cut short by a disconnect). With a length prefix, a message longer than
-/// `max_bytes` also closes the connection. The origin of a message is the time at which its last
-/// bytes were read, because the kernel does not timestamp TCP input. The node does not authenticate
-/// or encrypt connections.
+/// `max_bytes` also closes the connection. The origin of a message is the time at which the node
+/// read the message's last bytes, because the kernel does not timestamp TCP input. The node does
+/// not authenticate or encrypt connections.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct TcpSourceConfig {
     /// Address to listen on. With a port alone, such as `9000`, the node accepts connections only
-    /// from this machine. `0.0.0.0:9000` listens on all interfaces. `192.168.1.5:9000` listens on
-    /// the interface with that address.
+    /// from this machine. With `0.0.0.0:9000`, the node listens on all interfaces. With
+    /// `192.168.1.5:9000`, the node listens on the interface with this address.
     pub listen: Option<Address>,
     /// Address to connect to, instead of `listen`. A port alone is a port of this machine.
     pub connect: Option<Address>,

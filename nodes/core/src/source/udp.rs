@@ -21,9 +21,9 @@ use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct UdpSourceConfig {
     /// Address to listen on. With a port alone, such as `9000`, the node receives datagrams only
-    /// from this machine. `0.0.0.0:9000` listens on all interfaces. `192.168.1.5:9000` listens on
-    /// the interface with that address. `239.1.2.3:9000` or `[ff02::1234]:9000` joins a multicast
-    /// group.
+    /// from this machine. With `0.0.0.0:9000`, the node listens on all interfaces. With
+    /// `192.168.1.5:9000`, the node listens on the interface with this address. With
+    /// `239.1.2.3:9000` or `[ff02::1234]:9000`, the node joins a multicast group.
     pub listen: Address,
     /// Interface on which to join the multicast group in `listen`. For IPv4, write the address of
     /// the interface, such as `192.168.1.5`. For IPv6, write the name of the interface, such as

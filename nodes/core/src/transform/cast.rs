@@ -17,10 +17,10 @@ use serde::Deserialize;
 /// Without `scale` and `offset`, conversion between integer types is exact within the range. All
 /// other conversions are computed in `f64`.
 ///
-/// Without `scale` and `offset`, an integer that `f32` or `f64` cannot represent fails the call,
-/// such as 16777217 in `f32`. Time stamps and counters therefore never lose digits silently. With
-/// `scale` or `offset`, the node rounds the result. `scale: 1` only rounds. `scale: 1e-9` converts
-/// nanoseconds to seconds.
+/// Without `scale` and `offset`, an integer that `f32` or `f64` cannot represent, such as 16777217
+/// in `f32`, fails the call. Time stamps and counters therefore never lose digits silently. With
+/// `scale` or `offset`, the node rounds the result. With `scale: 1`, the node only rounds. For
+/// example, `scale: 1e-9` converts nanoseconds to seconds.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CastConfig {
     /// Element type of the output.

@@ -15,9 +15,9 @@ use serde::Deserialize;
 /// For example, `[2,3]` and `[4,3]` become `[6,3]`. Inputs may have any names. The node joins the
 /// tensors in the order of the inputs in the graph file.
 ///
-/// The element type, and the lengths of all other dims, must be the same for all inputs. If lengths
-/// that vary (`≤n`) differ in a set of messages, the call fails. The output has the header that
-/// `join` selects.
+/// The element type, and the lengths of all other dims, must be the same for all inputs. If
+/// variable lengths (`≤n`) differ within a set of messages, the call fails. The output has the
+/// header that `join` selects.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ConcatConfig {
     /// Dim along which the node joins the tensors. A negative number counts from the end: -1 is the

@@ -8,7 +8,7 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Forwards a message if no other message follows for the time `quiet`, or if the stream ends.
+/// Forwards a message after the time `quiet` without another message, or when the stream ends.
 ///
 /// The node discards all other messages and counts them (`stopped`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]

@@ -8,12 +8,12 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Forwards the first of every `keep_every` messages.
+/// Forwards the first message of each group of `keep_every` messages.
 ///
 /// The node discards the other messages and counts them (`stopped`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecimateConfig {
-    /// Number of messages per forwarded message, at least 1. 1 forwards all messages.
+    /// Number of messages in a group, at least 1. With 1, the node forwards all messages.
     pub keep_every: u64,
 }
 

@@ -11,15 +11,16 @@ use limen::{Message, Tensor, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Reassembles the parts into which `scatter` or `crop_boxes` split a message, in their order.
+/// Reassembles the parts of a message that `scatter` or `crop_boxes` split, in the order of the
+/// parts.
 ///
 /// Parts of shape `[...]` become one tensor of shape `[≤max, ...]`. Parts that are text become one
 /// text, with one line per part. The output has the header of the original message.
 ///
-/// A message that was split into zero parts is forwarded only if the node that split the message
-/// sets `empty: send`. The output is then a tensor without rows, or an empty text.
+/// For a message with zero parts, the node produces an output only if the upstream `scatter` or
+/// `crop_boxes` sets `empty: send`. The output is then a tensor without rows, or an empty text.
 ///
-/// The node stops waiting for missing parts when the stream ends or when `within` passes. If a new
+/// The node stops waiting for missing parts when the stream ends or when `within` expires. If a new
 /// message begins while `open` messages are incomplete, the node stops waiting for the oldest
 /// message.
 ///
@@ -27,8 +28,8 @@ use serde::Deserialize;
 /// messages are also counted as lost (`dropped`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct GatherConfig {
-    /// Maximum number of parts of a message, 1 to 65536. Set the bound of the first dim of the
-    /// tensor that was split, or `max` of `crop_boxes`. A message with more parts fails the call.
+    /// Maximum number of parts of a message, 1 to 65536. Write the bound of the split tensor's
+    /// first dim, or `max` of `crop_boxes`. A message with more parts fails the call.
     pub max: usize,
     /// Maximum number of messages whose parts may arrive at the same time, 1 to 1024. Default: 4.
     #[serde(default = "four")]

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 /// header that `join` selects.
 ///
 /// Operators: `+ - * / % ^`, `< <= > >= == !=`, `&& || !`. `^` binds tightest and is
-/// right-associative. Signs bind less tightly than `^`, and more tightly than `* / %`. The result
+/// right-associative. A sign binds less tightly than `^`, and more tightly than `* / %`. The result
 /// of `%` has the sign of the dividend.
 ///
 /// Conditions: `if(is, yes, no)`, `is_nan`, `is_finite`. Limits: `min`, `max`, `clamp(x, low,

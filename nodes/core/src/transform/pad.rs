@@ -14,12 +14,12 @@ use std::fmt;
 /// Enlarges tensors of any type with elements of one value.
 ///
 /// `before` and `after` set the number of elements to add at each end of a dim. `to` sets the shape
-/// of the output instead. With `to`, dims whose length varies (`≤n`) become fixed, as most models
+/// of the output instead. With `to`, dims of variable length (`≤n`) become fixed, as most models
 /// require.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct PadConfig {
     /// Shape of the output, one length per dim. The node adds the missing elements at the end of
-    /// each dim. `to` excludes `before` and `after`.
+    /// each dim. `to` cannot be combined with `before` or `after`.
     pub to: Option<Vec<usize>>,
     /// Number of elements to add before the first element of each dim, one number per dim. Default:
     /// 0.

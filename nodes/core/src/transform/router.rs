@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::cmp::Ordering;
 
-/// Forwards each message to the first route whose condition is true, without copying the message.
+/// Forwards each message to the first route with a true condition, without copying the message.
 ///
 /// The inputs are `in` and optionally `by`. The outputs are the routes. If no condition is true,
 /// the node discards the message and counts it (`stopped`).
@@ -20,8 +20,8 @@ use std::cmp::Ordering;
 /// is connected, the value is the first element of the matching message at `by`, such as a class or
 /// a score.
 ///
-/// The node compares integers exactly, and an `f32` with the `f32` nearest to the number. NaN
-/// satisfies only `!=` and `else`.
+/// The node compares integers exactly. The node compares an `f32` with the `f32` nearest to the
+/// number. NaN satisfies only `!=` and `else`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct RouterConfig {
     /// Output name (`to`) and condition (`when`) of each route. The node evaluates the routes in

@@ -29,7 +29,7 @@ pub struct SliceConfig {
     pub to: Option<i64>,
     /// Distance between selected elements, not 0. A negative step reverses the order. Default: 1.
     pub step: Option<i64>,
-    /// Index of the only element to select. `index` excludes `from`, `to` and `step`.
+    /// Index of the only element to select. `index` cannot be combined with `from`, `to` or `step`.
     pub index: Option<i64>,
 }
 

@@ -15,7 +15,7 @@ use serde::Deserialize;
 /// For example, two tensors of shape `[4,3]` become `[2,4,3]`. Inputs may have any names. The node
 /// joins the tensors in the order of the inputs in the graph file.
 ///
-/// All inputs must have the same element type and shape. If lengths that vary (`≤n`) differ in a
+/// All inputs must have the same element type and shape. If variable lengths (`≤n`) differ within a
 /// set of messages, the call fails. The output has the header that `join` selects.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct StackConfig {

@@ -9,8 +9,8 @@ use serde::Deserialize;
 
 /// Converts `f32[...]` to `u8[...]`: 1 where an element is at least `at`, otherwise 0.
 ///
-/// NaN becomes 0. If `release` is below `at`, an element that is 1 stays 1 until it falls below
-/// `release` (hysteresis). Noise then does not toggle the output.
+/// NaN becomes 0. If `release` is below `at`, the output stays 1 until the input element falls
+/// below `release` (hysteresis). Noise then does not toggle the output.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ThresholdConfig {
     /// Lowest value that changes an element to 1.

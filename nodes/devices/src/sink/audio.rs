@@ -17,21 +17,22 @@ use std::io;
 use std::time::Duration;
 
 /// Plays sound on an ALSA device, such as a loudspeaker: `f32[frames,channels]` or
-/// `i16[frames,channels]`. A single channel may have one dim, as in the sink `wav`.
+/// `i16[frames,channels]`. A message with a single channel may have only one dim, as in the sink
+/// `wav`.
 ///
 /// Sound devices require a build with the feature `audio`. The device is outside the graph's
 /// folder, so the command line must contain `--allow-path /dev`.
 ///
-/// Playback starts when the device buffer is full, or at the latest one `buffer` after the first
-/// message. If the buffer is full, a message waits for space and delays later messages. `underruns`
-/// counts the times when the buffer ran empty before the next message.
+/// Playback starts when the device buffer is full, and at the latest the time `buffer` after the
+/// first message. If the buffer is full, a message waits for space and delays later messages.
+/// `underruns` counts how often the buffer became empty before the next message arrived.
 ///
 /// `unsent` counts messages that the device did not accept completely. Possible causes are a device
 /// that disappeared and a device that played nothing for 2 s. The node reopens a device that
-/// returns. At the end, the node waits until the device has played its buffer, at most 1 s longer
-/// than expected. `drained` is 1 if the device has played the whole buffer. `unplayed` counts
-/// messages that the device did not play in this time. `unplayed` also counts messages in the
-/// buffer of a device that disappeared.
+/// returns. At the end, the node waits until the device has played the buffer, but at most 1 s
+/// longer than expected. `drained` is 1 if the device has played the whole buffer. `unplayed`
+/// counts messages that the device had not played when the node stopped waiting. `unplayed` also
+/// counts messages in the buffer of a device that disappeared.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct AudioSinkConfig {
     /// ALSA PCM name of the device, such as `hw:CARD=PCH,DEV=0`. Default: `default`.
@@ -39,8 +40,8 @@ pub struct AudioSinkConfig {
     pub pcm: String,
     /// Sample rate, such as `16kHz`. The device must support this rate.
     pub sample_rate: Rate,
-    /// Sample format of the device. Default: the first format that the device supports of `f32`,
-    /// `s32`, `s24` and `s16`.
+    /// Sample format of the device. Default: the first supported format in the order `f32`, `s32`,
+    /// `s24`, `s16`.
     pub format: Option<SampleFormat>,
     /// Length of the device buffer, `1ms` to `10s`. The device may choose a similar length. A
     /// longer buffer adds latency but tolerates later messages. Default: `200ms`.

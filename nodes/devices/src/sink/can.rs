@@ -19,15 +19,15 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 /// Sends each message as a frame to a CAN bus. Messages have the format of the source `can`:
 /// identifier, length, flags, two reserved bytes, data.
 ///
-/// The length field equals the data length. CAN FD data is zero-padded to the next valid CAN FD
-/// length. If a message is not a valid frame, the call fails.
+/// The length field must equal the length of the data. CAN FD data is zero-padded to the next valid
+/// CAN FD length. If a message is not a valid frame, the call fails.
 ///
-/// A frame waits up to 100 ms for space in the interface's queue. `unsent` counts frames that
-/// waited in vain, and frames that the interface did not accept. Examples are an interface that is
-/// down and a bus without power. While the controller is off the bus after too many errors
-/// (`bus_off`), the kernel accepts and drops frames. `unsent` counts these frames too. The node
-/// reopens an interface that returns. The node cannot detect whether another bus node receives a
-/// frame.
+/// A frame waits up to 100 ms for space in the interface's queue. `unsent` counts frames that found
+/// no space in this time, and frames that the interface rejected. Causes include an interface that
+/// is down and a bus without power. While the controller is off the bus after too many errors
+/// (`bus_off`), the kernel accepts and drops frames. `unsent` also counts these dropped frames. The
+/// node reopens an interface that returns. The node cannot detect whether another bus node receives
+/// a frame.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CanSinkConfig {
     /// Name of the interface, such as `can0`.

@@ -19,18 +19,18 @@ use std::io;
 use std::time::Duration;
 
 /// Receives sound from an ALSA device, such as a microphone, and produces `frames` frames per
-/// message. The output is `sound` `f32[frames,channels]` from −1 to 1, as in the source `wav`. With
-/// `context`, each message has `context` more frames.
+/// message. The output `sound` is `f32[frames,channels]`, with values from −1 to 1 as in the source
+/// `wav`. With `context`, each message has `context` more frames.
 ///
 /// Sound devices require a build with the feature `audio`. The device is outside the graph's
 /// folder, so the command line must contain `--allow-path /dev`. The device must be connected when
 /// limen plans the graph. With `on_close: reconnect`, the node reopens a device that returns.
 ///
-/// The origin of a message is the recording time of its first frame by the device's clock. If the
-/// graph is too slow, the device buffer overflows. The node counts the missing messages (`overrun`)
-/// and begins a new segment. `stopped` counts complete messages in the buffer at the stop of the
-/// graph. `undelivered` counts incomplete messages when the device disappeared. `stalls` counts
-/// timeouts (see `timeout`).
+/// The origin of a message is the time at which the device recorded the first frame, by the
+/// device's clock. If the graph is too slow, the device buffer overflows. The node counts the
+/// missing messages (`overrun`) and begins a new segment. `stopped` counts complete messages in the
+/// buffer when the graph stopped. `undelivered` counts messages that were incomplete when the
+/// device disappeared. `stalls` counts timeouts (see `timeout`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct AudioSourceConfig {
     /// ALSA PCM name of the device, such as `hw:CARD=PCH,DEV=0`. Default: `default`.
@@ -42,22 +42,22 @@ pub struct AudioSourceConfig {
     /// nearest to 48 kHz.
     pub sample_rate: Option<Rate>,
     /// Channels of a message: `mono`, `all`, or a number that the device supports. `mono` is the
-    /// mean of all channels. Default: `all`, which is 2 channels, or the nearest number that the
-    /// device supports.
+    /// mean of all channels. Default: `all`, which opens the device with 2 channels, or the nearest
+    /// supported number.
     pub channels: Option<AudioChannels>,
     /// Number of preceding frames that each message repeats at its start. Some speech models
     /// require this context. The context is silence at the start of each segment. Default: 0.
     #[serde(default)]
     pub context: usize,
-    /// Sample format of the device. Default: the first format that the device supports of `f32`,
-    /// `s32`, `s24` and `s16`.
+    /// Sample format of the device. Default: the first supported format in the order `f32`, `s32`,
+    /// `s24`, `s16`.
     pub format: Option<SampleFormat>,
     /// Length of the device buffer, `1ms` to `10s`. The device may choose a similar length. A
     /// longer buffer tolerates longer delays of the graph. Default: `500ms`.
     #[serde(default = "buffer")]
     pub buffer: Span,
-    /// Maximum time without sound data, at least `100ms`. The node then closes the device and
-    /// applies `on_close`. Default: `2s`.
+    /// Maximum time without sound data, at least `100ms`. After this time, the node closes the
+    /// device and applies `on_close`. Default: `2s`.
     #[serde(default = "timeout")]
     pub timeout: Span,
     /// Clock for the origin of messages. `device` converts the driver's timestamps to run time.

@@ -24,10 +24,11 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// Receives frames from a CAN bus: `frame` `u8[≤16]`, or `u8[≤72]` with `fd`.
 ///
-/// A message is the kernel's frame. Bytes 0 to 3 are the identifier, with bit 31 set for 29-bit
-/// identifiers and bit 30 for remote requests. Byte 4 is the length, byte 5 the CAN FD flags, and
-/// bytes 6 and 7 are reserved. Data starts at byte 8. `decode` with `format: struct` reads such a
-/// frame. The origin of a message is the time at which the kernel received the frame.
+/// A message contains a frame in the kernel's format. Bytes 0 to 3 are the identifier, with bit 31
+/// set for 29-bit identifiers and bit 30 for remote requests. Byte 4 is the length, byte 5 contains
+/// the CAN FD flags, and bytes 6 and 7 are reserved. Data starts at byte 8. `decode` with `format:
+/// struct` can read a frame. The origin of a message is the time at which the kernel received the
+/// frame.
 ///
 /// `overrun` counts frames that the kernel dropped because its buffer was full. `stopped` counts
 /// frames in the buffer when the graph stopped. `undelivered` counts frames in the buffer when the

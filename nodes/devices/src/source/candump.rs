@@ -25,15 +25,15 @@ use std::time::Duration;
 /// lines in another format. Without `fd`, `too_large` counts CAN FD frames. `bus_errors` counts
 /// recorded error reports of a controller.
 ///
-/// If the timestamps step back by more than 1 s, the recorded clock was set back. The next frame
-/// then follows at the previous interval. A new segment begins, and an event reports the step
-/// (`stepped_back`).
+/// If the timestamps step back by more than 1 s, the recorded clock was set back. The node then
+/// sends the next frame at the previous interval. A new segment begins, and an event reports the
+/// step (`stepped_back`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CandumpSourceConfig {
     /// The file, relative to the graph's folder.
     pub path: String,
-    /// Interface whose frames the node sends, such as `can0`. By default, the node sends the frames
-    /// of all interfaces.
+    /// Name of an interface, such as `can0`. The node sends only the frames of this interface. By
+    /// default, the node sends the frames of all interfaces.
     pub interface: Option<String>,
     /// Identifiers to send, such as `[0x123, 0x18FEF100]`. Identifiers above 0x7FF have 29 bits. By
     /// default, the node sends all frames.
@@ -43,8 +43,8 @@ pub struct CandumpSourceConfig {
     #[serde(default)]
     pub fd: bool,
     /// Pace of the frames: `original` (default), `max` or a factor such as `2.0`. `max` sends as
-    /// fast as the graph accepts frames. With `max`, origins keep their recorded distances from the
-    /// start of the run.
+    /// fast as the graph accepts frames. With `max`, origins keep the recorded intervals, relative
+    /// to the start of the run.
     #[serde(default)]
     pub pace: RecordedPace,
     /// Maximum pause between frames. The node shortens a longer pause to this value. Default:

@@ -27,8 +27,8 @@ use std::time::Duration;
 /// reopens a camera that returns.
 ///
 /// The origin of a frame is the driver's timestamp, converted to run time. The node uses a
-/// `CLOCK_MONOTONIC` timestamp directly, and maps other timestamps by the minimum observed delay.
-/// Without a timestamp, the origin is the time when the node reads the frame.
+/// `CLOCK_MONOTONIC` timestamp directly, and converts other timestamps with the minimum observed
+/// delay. Without a timestamp, the origin is the time when the node reads the frame.
 ///
 /// `dropped` counts frames that the camera or the driver lost, detected by gaps in the frame
 /// numbers. If the graph is too slow, the driver has no free buffers and drops frames. `damaged`
@@ -57,8 +57,8 @@ pub struct V4l2Config {
     /// (`superseded`). Default: `false`, which sends all frames.
     #[serde(default)]
     pub latest: bool,
-    /// Maximum time without a frame, at least `100ms`. The node then closes the camera and applies
-    /// `on_close`. Default: `2s`.
+    /// Maximum time without a frame, at least `100ms`. After this time, the node closes the camera
+    /// and applies `on_close`. Default: `2s`.
     #[serde(default = "timeout")]
     pub timeout: Span,
     /// Clock for the origin of messages. `device` converts the driver's timestamps to run time.

@@ -23,15 +23,16 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// While a client is connected, the node also publishes statistics of the run once a second.
 /// `/limen/paths/SOURCE/SINK` contains the age of messages at a sink and the number of missed
 /// deadlines. `/limen/nodes/NODE` contains the queue time, the compute time and the lost messages
-/// of a node. `/limen/edges/PORT/PORT` contains the queued and lost messages of an edge, and the
-/// time for which a join has lacked messages from the edge. Times are in microseconds, except
-/// fields that end in `_s`, which are in seconds.
+/// of a node. `/limen/edges/PORT/PORT` contains the queued and lost messages of an edge. The topic
+/// also contains the time for which a join has waited for the edge. Times are in microseconds,
+/// except fields that end in `_s`, which are in seconds.
 ///
-/// Only the local machine can connect, unless `listen` has another address and the command line
-/// contains `--allow-public`. A client receives the topics that it subscribes to. A client that
-/// reads too slowly misses messages, which are counted (`full`), and never delays the graph. `sent`
-/// counts messages that were written to a connection's buffer. `undelivered` counts messages that
-/// were still in the buffer when the connection ended. Clients cannot change anything.
+/// Only clients on the local machine can connect, unless `listen` has another address and the
+/// command line contains `--allow-public`. A client receives only the topics of the client's
+/// subscriptions. A slow client misses messages, but never delays the graph. `full` counts the
+/// missed messages. `sent` counts messages that were written to a connection's buffer.
+/// `undelivered` counts messages that were still in the buffer when the connection ended. Clients
+/// cannot change the run.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct FoxgloveConfig {
     /// Address to listen on. Default: `8765`, a port that other machines cannot reach.
@@ -47,8 +48,8 @@ pub struct FoxgloveConfig {
     /// Whether to publish statistics of the run. Default: `true`.
     #[serde(default = "yes")]
     pub statistics: bool,
-    /// Maximum number of bytes that may wait for a slow client. Must hold the largest message.
-    /// Default: 4 MiB, or twice the largest message if that is more.
+    /// Maximum number of bytes that may wait for a slow client. The backlog must hold the largest
+    /// message. Default: 4 MiB, or twice the size of the largest message, whichever is larger.
     pub backlog: Option<Bytes>,
     /// Maximum number of clients, up to 64. Default: 4. At the limit, a new client replaces a
     /// client that has sent no request or has read nothing for 5 s. If every client is active, the

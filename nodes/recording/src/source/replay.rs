@@ -22,8 +22,8 @@ use std::time::Duration;
 /// Sends the messages of an MCAP file, one topic per port. Port `image` reads `/image`, and
 /// `camera.image` reads `/camera/image`, unless `topics` assigns another topic.
 ///
-/// Recordings of `record` produce the recorded tensors. In other recordings, such as ROS 2 bags,
-/// the node decodes these messages to tensors:
+/// From a recording of `record`, the node produces the recorded tensors. In other recordings, such
+/// as ROS 2 bags, the node decodes messages with these schemas to tensors:
 ///
 /// `sensor_msgs`: Image (`u8[h,w,3]` and similar), CompressedImage (bytes), Imu, PointCloud2,
 /// LaserScan (ranges, `f32[≤n]`), NavSatFix (`f64[3]`, NaN without a fix). Imu is `f64[10]`:
@@ -34,22 +34,22 @@ use std::time::Duration;
 ///
 /// `geometry_msgs`: Vector3, Point (`f64[3]`), Quaternion (`f64[4]`), Pose, Transform (`f64[7]`),
 /// Twist, Accel, Wrench (`f64[6]`), Inertia (`f64[10]`), PoseArray (`f64[≤n,7]`), Polygon
-/// (`f32[≤n,3]`). Stamped variants are decoded too. The node omits covariances.
+/// (`f32[≤n,3]`). The node also decodes stamped variants. The node omits covariances.
 ///
 /// `nav_msgs`: Odometry (`f64[13]`). `std_msgs`: numbers, arrays, String. Foxglove: RawImage,
-/// CompressedImage, PointCloud, PoseInFrame, LocationFix. Messages of other schemas are bytes. The
-/// node reads chunks compressed with zstd or lz4.
+/// CompressedImage, PointCloud, PoseInFrame, LocationFix. The node sends messages of other schemas
+/// as bytes. The node reads chunks compressed with zstd or lz4.
 ///
 /// The first message of a topic determines the dtype and the dims. The longest message in the first
 /// 256 MiB of uncompressed data determines the maximum length. The node counts messages that do not
 /// fit (`oversized`), messages that cannot be decoded (`malformed`) and unreadable parts of the
-/// file (`unreadable`). The sequence number of a message is the recorded number, or its index in
-/// the topic. The origin of a message is its own timestamp, otherwise its publish time; see
-/// `stamps`.
+/// file (`unreadable`). The sequence number of a message is the recorded number, or the message's
+/// index in the topic. The origin of a message is the timestamp in the message, otherwise the
+/// message's publish time (see `stamps`).
 ///
 /// If the time of a topic steps back by more than 1 s, the recorded clock was set back. The topic
 /// then continues at its usual offset from other topics. A new segment begins, and an event reports
-/// the step (`stepped_back`). A topic that was always recorded late stays late.
+/// the step (`stepped_back`). A topic with a constant recording delay keeps this delay.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ReplayConfig {
     /// The file, relative to the graph's folder.
@@ -58,13 +58,14 @@ pub struct ReplayConfig {
     #[serde(default)]
     pub topics: BTreeMap<String, String>,
     /// Pace of the messages: `original` (default), `max` or a factor such as `2.0`. `max` sends as
-    /// fast as the graph accepts messages. With `max`, origins keep their recorded distances from
-    /// the start of the run. Nodes that match or measure by origin therefore behave as in the
-    /// recording, but latencies are meaningless.
+    /// fast as the graph accepts messages. With `max`, origins keep the recorded intervals,
+    /// relative to the start of the run. Nodes that match or measure by origin therefore behave as
+    /// in the recording. Latencies are meaningless.
     #[serde(default)]
     pub pace: RecordedPace,
-    /// Origin of a message: `header`, its own timestamp, or `log`, the time of recording. Default:
-    /// `header`. The node ignores a timestamp more than one day away from the time of recording.
+    /// Origin of a message: the timestamp in the message (`header`), or the time of recording
+    /// (`log`). Default: `header`. The node ignores a timestamp more than one day away from the
+    /// time of recording.
     #[serde(default)]
     pub stamps: Stamps,
     /// Maximum pause between messages. The node shortens a longer pause to this value, except with

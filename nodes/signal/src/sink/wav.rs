@@ -13,10 +13,10 @@ use std::cell::RefCell;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::rc::Rc;
 
-/// Writes sound to a WAV file: `f32[frames,channels]` or `i16[frames,channels]`. A single channel
-/// may have one dim.
+/// Writes sound to a WAV file: `f32[frames,channels]` or `i16[frames,channels]`. A message with a
+/// single channel may have only one dim.
 ///
-/// A WAV file has at most 4 GiB: a call that would exceed this size fails.
+/// A WAV file has at most 4 GiB. A call that would exceed this size fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct WavSinkConfig {
     /// The file, relative to the graph's folder or to the folder given with `--out`. The node

@@ -9,21 +9,22 @@ use limen_nodes_core::pace::{self, Pace};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Reads sound from a WAV file and produces `frames` frames per message. The output is `sound`
-/// `f32[≤frames,channels]` from −1 to 1, or `f32[frames,channels]` with `tail: pad`.
+/// Reads sound from a WAV file and produces `frames` frames per message. The output `sound` is
+/// `f32[≤frames,channels]`, with values from −1 to 1. With `tail: pad`, the output is
+/// `f32[frames,channels]`.
 ///
 /// A frame is one sample of every channel. With `context`, each message has `context` more frames.
-/// The node reads PCM up to 32 bits and floats of 32 and 64 bits, also in containers with more
-/// bits. File formats are RIFF, RF64 and BW64. If the file is truncated, the node sends all
-/// complete frames, then one call fails. If the header has no length, as in piped output, the
-/// samples end with the file.
+/// The node reads PCM samples of up to 32 bits, and floats of 32 or 64 bits. A sample may be stored
+/// in a larger container. The file format is RIFF, RF64 or BW64. If the file is truncated, the node
+/// sends all complete frames, then one call fails. If the header has no length, as in piped output,
+/// the node reads samples up to the end of the file.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct WavSourceConfig {
     /// The file, relative to the graph's folder.
     pub path: String,
     /// Frames per message. The last message of a pass may have fewer frames.
     pub frames: usize,
-    /// Sample rate of the messages, such as `16kHz`. The node resamples a file with another rate;
+    /// Sample rate of the messages, such as `16kHz`. The node resamples a file with another rate.
     /// `frames` then counts resampled frames. Resampling replaces samples that are NaN, infinite or
     /// beyond ±1e20 by silence. Default: the rate of the file.
     pub sample_rate: Option<Rate>,
@@ -37,8 +38,9 @@ pub struct WavSourceConfig {
     /// What to do if the last frames do not fill a message. Default: `send`.
     #[serde(default)]
     pub tail: WavTail,
-    /// Whether to send messages at playback speed. With `true`, each message is due at the time of
-    /// its first frame. Default: `false`, which sends messages as fast as the graph accepts them.
+    /// Whether to send messages at playback speed. With `true`, the node sends each message at the
+    /// time of the message's first frame. Default: `false`, which sends messages as fast as the
+    /// graph accepts messages.
     #[serde(default)]
     pub real_time: bool,
     /// Number of passes over the file. Default: 1.

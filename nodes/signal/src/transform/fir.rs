@@ -15,9 +15,9 @@ use serde::Deserialize;
 /// sum of the last samples.
 ///
 /// Write the weights as `taps`, or design a low-pass (`lowpass`), a high-pass (`highpass`) or a
-/// band-pass filter (both). The designs match SciPy's `firwin`: the window method with a Hamming
-/// window. At a cutoff frequency, the filter halves the amplitude (-6 dB). Designed filters delay
-/// their input by `(count - 1) / 2` samples.
+/// band-pass filter (both). The designs match SciPy's `firwin`, which uses the window method with a
+/// Hamming window. At a cutoff frequency, the filter halves the amplitude (-6 dB). Designed filters
+/// delay their input by `(count - 1) / 2` samples.
 ///
 /// A message `f32[n]` or `f32[n, ...]` contains `n` samples of every channel, like sound. With
 /// `along: messages`, and for scalars, each message contains one sample of every channel, like a
@@ -26,14 +26,16 @@ use serde::Deserialize;
 /// the input counts as silence.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct FirConfig {
-    /// Weights, starting with the weight of the newest sample. From 1 to 65536 weights. Cannot be
+    /// Weights, 1 to 65536 numbers, starting with the weight of the newest sample. `taps` cannot be
     /// combined with `lowpass`, `highpass` or `count`.
     pub taps: Option<Vec<f32>>,
-    /// Cutoff frequency of a low-pass filter, such as `4kHz`. Must be below half of `sample_rate`.
+    /// Cutoff frequency of a low-pass filter, such as `4kHz`. `lowpass` must be below half of
+    /// `sample_rate`.
     pub lowpass: Option<Rate>,
-    /// Cutoff frequency of a high-pass filter. Must be below `lowpass`, if both are set.
+    /// Cutoff frequency of a high-pass filter. `highpass` must be below `lowpass`, if the config
+    /// contains both keys.
     pub highpass: Option<Rate>,
-    /// Number of designed taps, from 1 to 65536. Must be odd with `highpass`. Default: 63.
+    /// Number of designed taps, from 1 to 65536. With `highpass`, `count` must be odd. Default: 63.
     pub count: Option<usize>,
     /// Sample rate of a channel, such as `16kHz`. Required with `lowpass` or `highpass`.
     pub sample_rate: Option<Rate>,

@@ -22,21 +22,22 @@ use serde::Deserialize;
 /// `along: messages`, and for scalars, each message contains one sample of every channel, like a
 /// reading of a sensor. The node keeps the filter state between messages. The node resets the state
 /// at a new segment and at a gap (`on_gap: reset`). The output for an infinite or NaN sample is
-/// NaN. The filter state treats such a sample as 0, and `not_finite` counts messages with such
-/// samples.
+/// NaN. The filter state treats an infinite or NaN sample as 0. `not_finite` counts messages with
+/// infinite or NaN samples.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct IirConfig {
-    /// Cutoff frequency of the low-pass filter (-3 dB), such as `20Hz`. Must be below half of
-    /// `sample_rate`.
+    /// Cutoff frequency of the low-pass filter (-3 dB), such as `20Hz`. `lowpass` must be below
+    /// half of `sample_rate`.
     pub lowpass: Option<Rate>,
-    /// Cutoff frequency of the high-pass filter (-3 dB). Must be below `lowpass`, if both are set.
+    /// Cutoff frequency of the high-pass filter (-3 dB). `highpass` must be below `lowpass`, if the
+    /// config contains both keys.
     pub highpass: Option<Rate>,
     /// Order of the low-pass and of the high-pass filter, 1 to 12. Default: 2.
     pub order: Option<usize>,
     /// Sample rate of a channel, such as `16kHz`. Required with `lowpass` or `highpass`.
     pub sample_rate: Option<Rate>,
-    /// Second-order sections in series, each `[b0, b1, b2, a0, a1, a2]`. From 1 to 64 stable
-    /// sections. Cannot be combined with `lowpass`, `highpass` or `order`.
+    /// Second-order sections in series, each `[b0, b1, b2, a0, a1, a2]`. The list must contain 1 to
+    /// 64 stable sections. `sections` cannot be combined with `lowpass`, `highpass` or `order`.
     pub sections: Option<Vec<Section>>,
     /// Axis along which samples follow each other in time: `first_dim` of a message, or `messages`.
     /// Default: `messages` for scalars, otherwise `first_dim`.

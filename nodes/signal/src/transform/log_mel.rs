@@ -15,8 +15,9 @@ use serde::Deserialize;
 /// `f32[≤frames,mels]`.
 ///
 /// Frames are the same as in `stft` with `numbers: power`. The bands match `librosa.filters.mel`
-/// with default arguments (`htk=False`, `norm='slaney'`). A message contains the values of the
-/// frames that its samples complete. If the samples complete no frame, the node sends no message.
+/// with default arguments (`htk=False`, `norm='slaney'`). An output message contains the values of
+/// all frames that end within the input message. If no frame ends within the input message, the
+/// node sends no message.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct LogMelConfig {
     /// Sample rate, such as `16kHz`.
@@ -41,7 +42,7 @@ pub struct LogMelConfig {
     /// `ln`.
     #[serde(default)]
     pub log: Log,
-    /// Minimum power before the logarithm. The node raises lower values to this value. Default:
+    /// Minimum power before the logarithm. The node raises lower values to this minimum. Default:
     /// 1e-10.
     #[serde(default = "floor")]
     pub floor: f32,

@@ -33,19 +33,19 @@ pub struct ImageFilesConfig {
     /// Glob pattern of PNG and JPEG files, relative to the graph's folder: `data/*.png`,
     /// `data/**/*.jpg`. Hidden files require a pattern whose file name starts with a dot.
     pub path: String,
-    /// Images per second, such as `30Hz`. Image `n` is due `n` periods after the first image. A
-    /// late image keeps its due time as origin. By default, the node sends images as fast as the
-    /// graph accepts them.
+    /// Images per second, such as `30Hz`. The scheduled time of image `n` is `n` periods after the
+    /// first image. The origin of an image is the image's scheduled time, even if the image is
+    /// late. By default, the node sends images as fast as the graph accepts images.
     pub rate: Option<Rate>,
     /// Number of passes over the files. Default: 1.
     #[serde(default = "one")]
     pub repeat: u32,
-    /// Part of the path that is the label. Default: `none`.
+    /// Part of the path from which the node reads the label. Default: `none`.
     #[serde(default)]
     pub label: LabelSource,
     /// Channels of the output: 1 (grey), 3 (RGB) or 4 (RGBA). The node converts all images to this
-    /// format. By default, images keep their channels, which must be the same for all files. Only 4
-    /// preserves the opacity of grey images.
+    /// format. By default, images keep their channels, which must be the same for all files. Only
+    /// `channels: 4` preserves the opacity of grey images.
     pub channels: Option<usize>,
 }
 

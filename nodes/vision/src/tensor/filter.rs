@@ -17,14 +17,14 @@ pub enum ResizeFilter {
     Linear,
     /// Mean of the covered area. Matches OpenCV's `INTER_AREA` exactly for 1, 3 or 4 channels.
     Area,
-    /// Nearest pixel; fast and coarse. Matches Pillow's `NEAREST` and OpenCV's
-    /// `INTER_NEAREST_EXACT`, except that OpenCV rarely picks the other pixel at an exact tie.
-    /// OpenCV's `INTER_NEAREST` differs: OpenCV picks the pixel to the left and above.
+    /// Nearest pixel. `nearest` is fast and coarse. Matches Pillow's `NEAREST` and OpenCV's
+    /// `INTER_NEAREST_EXACT`, except that OpenCV rarely picks another pixel at an exact tie.
+    /// Differs from OpenCV's `INTER_NEAREST`, which picks the pixel to the left and above.
     Nearest,
-    /// Windowed sinc that widens when an image shrinks; sharp and slow. Uses the filter of Pillow's
-    /// `LANCZOS`. Levels at sharp edges differ from Pillow by tens (25 for black text on white).
-    /// The reason is that Pillow may scale the axes in the other order and clips intermediate
-    /// overshoots.
+    /// Windowed sinc that widens when an image shrinks. `lanczos3` is sharp and slow. The filter
+    /// function is the same as in Pillow's `LANCZOS`. Levels at sharp edges differ from Pillow by
+    /// tens (25 for black text on white), because Pillow clips intermediate overshoots. Pillow may
+    /// also scale the axes in the other order.
     Lanczos3,
 }
 

@@ -17,8 +17,8 @@ use serde::Deserialize;
 /// Upper bound of `max`.
 const MAX_PARTS: usize = 1 << 10;
 
-/// Crops images to boxes and scales each crop. Reads `image` `u8[h,w,c]` and `boxes` `f32[≤n,6]`,
-/// and produces one message `u8[height,width,c]`, a part, for each row of `boxes`.
+/// Crops images to boxes and scales each crop. Reads `image` `u8[h,w,c]` and `boxes` `f32[≤n,6]`.
+/// For each row of `boxes`, the node produces one message `u8[height,width,c]`, called a part.
 ///
 /// Rows of `boxes` are x0, y0, x1, y1, score, class. The node sends parts in the order of the rows.
 /// As in `scatter`, each part has the header that `join` selects, with `part` and `parts` set.
@@ -30,12 +30,13 @@ const MAX_PARTS: usize = 1 << 10;
 ///
 /// Instead of `boxes`, the node accepts `quads` `f32[≤n,8]` from `decode_db`. A row of `quads`
 /// contains x and y of the corners: top left, top right, bottom right, bottom left. A part shows
-/// the content of the quad, stretched to a rectangle. The width and the height of the rectangle are
-/// the longer of two opposite sides. The levels match `cv2.warpPerspective` (`INTER_CUBIC`,
-/// `BORDER_REPLICATE`). The node rotates a rectangle to the left by 90° if its height is at least
-/// 1.5 times its width. Vertical text thus becomes readable. The node then scales the rectangle
-/// like other parts. A part shows only `fill` if its quad is less than 1 pixel wide or high. A part
-/// also shows only `fill` if its quad has more than twice the pixels of the image.
+/// the content of the quad, stretched to a rectangle. Each side of the rectangle is as long as the
+/// longer of two opposite sides of the quad. The pixel levels match `cv2.warpPerspective`
+/// (`INTER_CUBIC`, `BORDER_REPLICATE`). The node rotates a rectangle to the left by 90° if its
+/// height is at least 1.5 times its width. Vertical text thus becomes readable. The node then
+/// scales the rectangle like other parts. A part shows only `fill` if its quad is less than 1 pixel
+/// wide or high. A part also shows only `fill` if its quad has more than twice the pixels of the
+/// image.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CropBoxesConfig {
     /// Width of the output in pixels.

@@ -19,7 +19,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeCtcConfig {
     /// Text file with the symbols of the model, relative to the graph's folder. The file has one
-    /// symbol per line, in the order of the classes and without the blank. An empty line stands for
+    /// symbol per line, in the order of the classes and without the blank. An empty line represents
     /// a class that adds nothing to the text.
     pub alphabet: String,
     /// Position of the blank class, `first` or `last`. Default: `first`.

@@ -22,7 +22,7 @@ use std::cmp::Ordering;
 /// probability of the region. The node expands the box on every side by area · `unclip` /
 /// perimeter, and clips the box to the map. The node drops regions less than 3 pixels wide or high.
 ///
-/// If connected, `quads` `f32[≤max_boxes,8]` is a second output. Row `n` of `quads` is the smallest
+/// `quads` `f32[≤max_boxes,8]` is an optional second output. Row `n` of `quads` is the smallest
 /// rectangle at any angle around the region of row `n` of `boxes`. A row of `quads` contains x and
 /// y of the corners: top left, top right, bottom right, bottom left. As in PaddleOCR, pixel centres
 /// have whole coordinates, and the sides pass through the centres of the outermost pixels. The node
@@ -40,7 +40,8 @@ pub struct DecodeDbConfig {
     /// Minimum score of a kept box. Default: 0.6.
     #[serde(default = "box_threshold")]
     pub box_threshold: f32,
-    /// Expansion of a box, as a factor of its area divided by its perimeter. Default: 1.5.
+    /// Factor of the expansion. Each side of a box moves outwards by area · `unclip` / perimeter.
+    /// Default: 1.5.
     #[serde(default = "unclip")]
     pub unclip: f32,
     /// Maximum number of boxes per message, at most 1000. The node keeps the boxes with the highest

@@ -23,21 +23,21 @@ pub use layout::YoloLayout;
 /// Rows of `boxes` are x0, y0, x1, y1, score, class, sorted by descending score. Coordinates are in
 /// pixels of the model's input image. Each candidate with a score above `threshold` produces a box
 /// for its best class. If there are more than `max_boxes` boxes, the node keeps the boxes with the
-/// highest scores. Many candidates overlap, except with `layout: v10`: add an `nms` node
-/// downstream.
+/// highest scores. Many candidates overlap, except with `layout: v10`. To remove overlapping boxes,
+/// add an `nms` node downstream.
 ///
-/// If a model produces further numbers per candidate, add a `slice` node upstream that keeps the
-/// boxes and classes. Examples are the coefficients of masks and the points of a pose. If the dims
-/// are swapped, add a `transpose` node with `order: [1, 0]` upstream. Scores must be probabilities,
-/// and centres must be in pixels. If a score is above 1.1 or the centres are not pixels, the call
-/// fails.
+/// Some models produce further numbers per candidate, such as the coefficients of masks or the
+/// points of a pose. For such a model, add a `slice` node upstream that keeps only the boxes and
+/// classes. If the dims are swapped, add a `transpose` node with `order: [1, 0]` upstream. Scores
+/// must be probabilities, and centres must be in pixels. If a score is above 1.1 or the centres are
+/// not pixels, the call fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeYoloConfig {
-    /// Layout of the output. Default: the layout that the input shape implies, if only one fits. A
-    /// `v5` output requires `layout` or `classes`, because a `v8` output with swapped dims may have
-    /// the same shape. With one candidate per cell of a square image, `layout` is required, because
-    /// `v5` and `yolox` have the same shape. Examples are YOLOv6 and YOLOX, with 8400 candidates
-    /// for 640 × 640 pixels.
+    /// Layout of the output. Default: the only layout that fits the input shape. A `v5` output
+    /// requires `layout` or `classes`, because a `v8` output with swapped dims may have the same
+    /// shape. With one candidate per cell of a square image, `layout` is required, because `v5` and
+    /// `yolox` have the same shape. Examples are YOLOv6 and YOLOX, with 8400 candidates for 640 ×
+    /// 640 pixels.
     pub layout: Option<YoloLayout>,
     /// Width of the model's input image in pixels, for `yolox`. Default: the width of a square
     /// image.

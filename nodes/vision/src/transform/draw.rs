@@ -26,10 +26,10 @@ use std::fmt::Write as _;
 /// The optional input `ids` `u32[≤n]` adds an id to each box.
 ///
 /// `decode_boxes`, `decode_yolo`, `nms` and `tracker` produce such boxes, and `tracker` produces
-/// `ids`. The colour of a box depends on its id, or without `ids` on its class. The label above a
-/// box shows the class (name or number), the score in percent and the id. The node clips boxes to
-/// the image. The node does not draw boxes with a NaN or infinite corner, and counts them
-/// (`left_out`).
+/// `ids`. The colour of a box depends on the box's id, or on the box's class without `ids`. The
+/// label above a box shows the class (name or number), the score in percent and the id. The node
+/// clips boxes to the image. The node does not draw boxes with a NaN or infinite corner, and counts
+/// them (`left_out`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DrawConfig {
     /// Names of the classes, in class order. A class without a name appears as its number.

@@ -14,8 +14,8 @@ use serde::Deserialize;
 /// Encodes images `u8[h,w,channels]` as JPEG or PNG files, `u8[≤n]`. Images have 1 or 3 channels,
 /// or 4 with `png`.
 ///
-/// The node drops files larger than the pixels plus 64 KiB, such as images of noise, and counts
-/// them (`oversized`).
+/// The node drops files that exceed the size of the pixels by more than 64 KiB, such as images of
+/// noise. `oversized` counts the dropped files.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct EncodeImageConfig {
     /// File format. Default: `jpeg`.

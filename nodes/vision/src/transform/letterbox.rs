@@ -30,7 +30,7 @@ pub struct LetterboxConfig {
     /// Position of the image in the frame: centred or at the top left. Default: `center`.
     #[serde(default)]
     pub at: Alignment,
-    /// Whether the node scales the image before or after it fills the rest of the frame. Default:
+    /// Whether the node first scales the image or first fills the rest of the frame. Default:
     /// `scale_first`.
     #[serde(default)]
     pub order: FillOrder,

@@ -18,8 +18,8 @@ const MAX_BOXES: usize = 300;
 /// boxes with a NaN score.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct NmsConfig {
-    /// Maximum intersection over union with a kept box. The node removes a box above this value.
-    /// Default: 0.5.
+    /// Maximum intersection over union with a kept box. The node removes boxes with a greater
+    /// value. Default: 0.5.
     #[serde(default = "half")]
     pub iou: f32,
     /// Maximum number of kept boxes, at most 300. Default: 300.

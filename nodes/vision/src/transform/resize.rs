@@ -9,13 +9,13 @@ use limen_resize::Resizer;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Scales images `u8[h,w,c]` to `u8[height,width,c]`. The aspect ratio may change; `letterbox`
-/// keeps the aspect ratio.
+/// Scales images `u8[h,w,c]` to `u8[height,width,c]`. The aspect ratio may change. To keep the
+/// aspect ratio, use `letterbox`.
 ///
 /// Choose the filter that the model's training used. For Pillow, use `bilinear`, `nearest` or
 /// `lanczos3`. For OpenCV, use `linear` (the default of `cv2.resize`), `area` or `nearest`. When an
-/// image shrinks, `bilinear`, `area` and `lanczos3` average over all pixels; `linear` and `nearest`
-/// do not.
+/// image shrinks, `bilinear`, `area` and `lanczos3` average over all pixels. `linear` and `nearest`
+/// use only the nearest pixels.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ResizeConfig {
     /// Width of the output in pixels.

@@ -14,23 +14,23 @@ use serde::Deserialize;
 /// `u32[≤n]`. Row `n` of `ids` is the id of the object in row `n` of `boxes`.
 ///
 /// Each track has a constant-velocity Kalman filter for the centre and the sides of its box. The
-/// node matches boxes to the predicted boxes of tracks, so that the sum of all intersections over
-/// unions is the greatest. The algorithm is SORT (Bewley et al., 2016). An unmatched box begins a
-/// new track.
+/// node matches boxes to the predicted boxes of tracks. The match maximizes the sum of all
+/// intersections over unions. The algorithm is SORT (Bewley et al., 2016). An unmatched box begins
+/// a new track.
 ///
 /// The node sends a track once the track has matched `confirm` consecutive frames. The sent box is
-/// the output of the Kalman filter; score and class are from the frame. The node does not send a
-/// track in a frame without a match. A sent track ends after `max_age` frames without a match,
-/// other tracks after the first such frame. The node detects lost frames by gaps in sequence
-/// numbers. Lost frames count towards `max_age`. The node ignores boxes that are NaN, infinite or
-/// without an area, and counts them (`unusable`).
+/// the output of the Kalman filter. The score and the class are from the frame. The node does not
+/// send a track in a frame without a match. A sent track ends after `max_age` frames without a
+/// match. Any other track ends after one frame without a match. The node detects lost frames by
+/// gaps in sequence numbers. Lost frames count towards `max_age`. The node ignores boxes that are
+/// NaN, infinite or without an area, and counts them (`unusable`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct TrackerConfig {
     /// Minimum intersection over union of a box and the predicted box of a track. Default: 0.3.
     #[serde(default = "iou")]
     pub iou: f32,
-    /// Number of consecutive matched frames before the node sends a track. 1 sends a track at once.
-    /// Default: 3.
+    /// Number of consecutive matched frames before the node sends a track. With 1, the node sends a
+    /// track in its first frame. Default: 3.
     #[serde(default = "confirm")]
     pub confirm: u32,
     /// Number of frames without a match after which a sent track ends. Default: 30.
