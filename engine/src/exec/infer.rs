@@ -45,11 +45,11 @@ pub struct Batch {
     /// Maximum number of messages in one call of the model. Default: 1.
     #[serde(default = "one")]
     pub max: usize,
-    /// Maximum time that the oldest message waits for others. Without `within`, a batch contains
-    /// only messages that have already arrived.
+    /// Maximum time that the oldest message waits for other messages. Without `within`, a batch
+    /// contains only messages that have already arrived.
     pub within: Option<Span>,
-    /// Number of messages that leave after a full batch. The remaining messages are context for the
-    /// next batch. By default, all messages leave.
+    /// Number of messages that leave the window after a full batch. The remaining messages are
+    /// context for the next batch. By default, all messages leave.
     pub stride: Option<usize>,
 }
 

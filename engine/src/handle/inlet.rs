@@ -49,8 +49,8 @@ pub(crate) struct InletConfig {
     /// text.
     #[serde(default)]
     pub content: Content,
-    /// Maximum number of messages that wait to enter the graph, at least 1. Default: as many as fit
-    /// in 4 MiB, from 2 to 16.
+    /// Maximum number of messages that wait to enter the graph, at least 1. Default: the number of
+    /// messages that fit in 4 MiB, from 2 to 16.
     pub capacity: Option<usize>,
     /// Maximum number of buffers that the program has on loan at once, at least 1. Default: 2.
     #[serde(default = "two")]

@@ -40,8 +40,8 @@ pub(crate) struct OutletConfig {
     pub spec: Option<String>,
     /// Expected order of an image's dims. limen rejects a graph in which the input differs.
     pub layout: Option<Layout>,
-    /// Maximum number of messages that wait for the program, at least 1. The program may keep the
-    /// same number of messages. Default: 8.
+    /// Maximum number of messages that wait for the program, at least 1. The program may also keep
+    /// this number of received messages. Default: 8.
     #[serde(default = "eight")]
     pub hold: usize,
 }

@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 /// Each port of a shader is a variable of the same name in group 0. An input is a `var<storage,
 /// read>`, except inputs of `in_place`. An output is a `var<storage, read_write>`. The shader reads
 /// `f32` and `i32` elements directly. `u8` inputs are packed, four elements in a `u32`. A CUDA
-/// kernel receives pointers to the elements of its ports, and numbers, in the order of `arguments`.
+/// kernel receives its arguments in the order of `arguments`. An argument is a pointer to the
+/// elements of a port, or a number.
 ///
 /// Messages stay on the device. limen inserts copies where adjacent nodes need the messages in host
 /// memory.
@@ -60,12 +61,12 @@ pub struct KernelConfig {
     /// writes `y`, and has no variable `x`.
     #[serde(default)]
     pub in_place: BTreeMap<String, String>,
-    /// The longest time that a call may take, at most 120 s. Default: 120 s. The time starts at the
-    /// end of the previous call on the device. On `cuda`, the time starts when the call is
-    /// enqueued. If a call takes longer, the node abandons the call and the device is lost. The
-    /// limit stops programs that never end. The worker checks the limit between turns, so a call
-    /// that is slightly late may pass. While another node's call waits for the device, the worker
-    /// does not check the limit.
+    /// The longest time that a call may take, at most 120 s. Default: 120 s. On `wgpu`, the time
+    /// starts at the end of the previous call on the device. On `cuda`, the time starts when the
+    /// call is enqueued. If a call takes longer, the node abandons the call and the device is lost.
+    /// The limit stops programs that never end. The worker checks the limit between turns, so a
+    /// call that is slightly late may pass. While another node's call waits for the device, the
+    /// worker does not check the limit.
     pub time_limit: Option<Span>,
     /// Allows the program to run. `--allow-kernels` on the command line is also required.
     #[serde(default)]

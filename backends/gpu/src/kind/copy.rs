@@ -13,12 +13,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// Copies messages of fixed shapes between host memory and the memory of a device: `in` to `out`.
-/// limen inserts these nodes automatically where the two ends of a connection use different memory.
-/// A graph may also contain these nodes explicitly.
+/// Copies messages of fixed shapes from the input `in` to the output `out`, between host memory and
+/// the memory of a device. limen inserts these nodes automatically where the two ends of a
+/// connection use different memory. A graph may also contain these nodes explicitly.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CopyConfig {
-    /// The device: `wgpu` or `cuda`. The program must contain this device.
+    /// The device: `wgpu` or `cuda`. The build must support this device.
     pub device: String,
 }
 

@@ -23,7 +23,7 @@ pub struct MockConfig {
     /// Name and spec of one item of each input, such as `f32[1,8,8]`.
     pub inputs: BTreeMap<String, String>,
     /// Name and spec of one item of each output. Element j is j plus the sum of the item's first
-    /// input. The first input is the first in alphabetical order.
+    /// input in alphabetical order.
     pub outputs: BTreeMap<String, String>,
     /// Computing time of a call, for any batch size. Default: 0.
     #[serde(default = "no_time")]

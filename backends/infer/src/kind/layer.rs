@@ -15,7 +15,7 @@ pub struct LayerConfig {
     /// The matrix, `[n, k]`, of any element type. 4-bit and FP8 weights are widened to `f32`.
     /// Weights that `quantize` converts to 8 bits stay 8 bits wide in memory.
     pub weight: WeightConfig,
-    /// The bias, `[n]`. By default, no bias.
+    /// The bias, `[n]`. By default, the layer has no bias.
     pub bias: Option<WeightConfig>,
     /// The activation, applied to each sum `x`. Default: `none`.
     #[serde(default)]

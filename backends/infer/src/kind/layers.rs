@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
 
-/// Several layers in sequence.
+/// Applies several layers in sequence.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct MlpConfig {
     /// The layers, in order.

@@ -25,9 +25,9 @@ pub(super) const MAX_THREADS: usize = 256;
 
 /// Runs a model on the messages of its inputs, one at a time or in batches.
 ///
-/// The model's inputs and outputs are the ports. Port names are in lower case, with `_` for each
-/// character that a port name cannot contain: `input.1` becomes `input_1`. If the model has a
-/// single input, `from:` needs no port name.
+/// The node's ports are the inputs and outputs of the model. Port names are in lower case, with `_`
+/// for each character that a port name cannot contain: `input.1` becomes `input_1`. If the model
+/// has a single input, `from:` needs no port name.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct InferConfig {
     /// The model's file, relative to the graph's folder. Required, except with `backend: mock`.
@@ -46,8 +46,8 @@ pub struct InferConfig {
     /// auto` selects `ort`.
     #[serde(default)]
     pub provider: OrtDevice,
-    /// Lets ONNX Runtime run operators on the CPU if its `provider:` does not support them.
-    /// Default: false; limen then rejects a model with such an operator.
+    /// `true` lets ONNX Runtime run operators on the CPU if the `provider:` does not support the
+    /// operators. By default, limen rejects a model with an unsupported operator.
     #[serde(default)]
     pub cpu_fallback: bool,
     /// Options of the `provider:`. For `webgpu`: `preferredLayout` (`NCHW`, `NHWC`),
@@ -65,23 +65,24 @@ pub struct InferConfig {
     /// always requires `verify:`.
     #[serde(default)]
     pub provider_options: BTreeMap<String, String>,
-    /// Capabilities that the backend must have, besides those that the model needs.
+    /// Capabilities that the backend must have, in addition to the capabilities that the model
+    /// needs.
     pub require: Option<Require>,
     /// Groups messages into batches: `{ max: 8, within: 2ms }`. By default, each call has one
     /// message. With `stride: 2`, the batch is a sliding window. After each full batch, the two
-    /// oldest messages leave the window, and the others are part of the next batch.
+    /// oldest messages leave the window. The remaining messages are part of the next batch.
     #[serde(default)]
     pub batch: Batch,
     /// The dim of the model's inputs that counts the messages of a call. Default: `first`, or
     /// `none` if the first dim has a fixed length other than 1. With `none`, the first dim is part
-    /// of each message, and a call has one message. Examples are the points of a cloud and the
-    /// nodes of a graph.
+    /// of each message, and a call has one message. Examples of such a dim are the points of a
+    /// cloud and the nodes of a graph.
     #[serde(default)]
     pub batch_dim: BatchDim,
     /// Batch sizes in ascending order: `[1, 4]`. limen pads each batch to the next of these sizes,
     /// or to the largest batch. By default, a backend that compiles a model for each batch size,
     /// such as `tract`, pads to powers of two. With `provider: cuda` or `tensorrt`, `ort` pads to
-    /// the largest batch, because a call with a new size is slow there. All other backends do not
+    /// the largest batch, because a call with a new batch size is slow. All other backends do not
     /// pad.
     #[serde(default)]
     pub buckets: Vec<usize>,
@@ -114,7 +115,7 @@ pub struct InferConfig {
     /// output fails.
     #[serde(default)]
     pub max: BTreeMap<String, MaxConfig>,
-    /// The input of a trial run before the graph starts: an `.npz` whose arrays are some of the
+    /// The input of a trial run before the graph starts: an `.npz` with arrays for some of the
     /// model's inputs. `first_message` skips the trial run. The default is the first item of the
     /// recorded case. Without a recorded case, the trial run uses zeros, and ones if the model
     /// fails on zeros.
@@ -126,34 +127,35 @@ pub struct InferConfig {
     /// What happens to a stream's state after a missing message. Default: `keep`.
     #[serde(default)]
     pub on_skip: OnSkip,
-    /// What happens to the state when a stream ends and another begins, for example when a file is
-    /// repeated. Default: `reset`.
+    /// What happens to the state when a stream ends and another stream begins, for example in each
+    /// pass over a file. Default: `reset`.
     #[serde(default)]
     pub on_end: OnEnd,
     /// `false` copies the messages of a GPU model to and from host memory within each call. By
     /// default, messages stay on the GPU if an adjacent node keeps its messages there. The messages
-    /// need fixed shapes and elements of type `f32` or `i32`; inputs may also be `u8`.
+    /// need fixed shapes and elements of type `f32` or `i32`. Inputs may also be `u8`.
     #[serde(default = "yes")]
     pub resident: bool,
     /// Precision of weights and intermediate results. Default: `f32`. The other values require a
     /// recorded case in `verify:`.
     #[serde(default)]
     pub precision: Precision,
-    /// Makes a call on zeros after this time without a call: `50ms`. Use `keep_warm` if the device
-    /// saves power between calls, or if other programs fill its caches. `warm_calls` counts these
-    /// calls. A message that arrives during such a call waits until the call ends.
+    /// After this time without a call, the node makes a call on zeros: `50ms`. Use `keep_warm` if
+    /// the device saves power between calls, or if other programs fill the device's caches.
+    /// `warm_calls` counts these calls. A message that arrives during such a call waits until the
+    /// call ends.
     pub keep_warm: Option<Span>,
-    /// Computes `f64` as `f32`, with 7 decimal digits instead of 15. This applies to `f64` inputs
-    /// and outputs, and to `f64` inside the model with `rten`, `wgpu` and `cuda`. A decision tree
-    /// may choose another branch for a value close to a threshold. Default: false; limen then
-    /// rejects such a model.
+    /// `true` computes `f64` as `f32`, with 7 decimal digits instead of 15. The narrowing applies
+    /// to `f64` inputs and outputs. With `rten`, `wgpu` and `cuda`, the narrowing also applies to
+    /// `f64` inside the model. A decision tree may choose another branch for a value close to a
+    /// threshold. By default, limen rejects a model with such `f64` values.
     #[serde(default)]
     pub allow_narrowing: bool,
     /// Check of the inputs and outputs of every call. Default: `none`.
     #[serde(default)]
     pub guard: Guard,
-    /// Recorded inputs and outputs. limen runs the model on them three times while planning. The
-    /// graph does not start if an output differs by more than the tolerance.
+    /// Recorded inputs and outputs. While planning, limen runs the model three times on the
+    /// recorded inputs. The graph does not start if an output differs by more than the tolerance.
     pub verify: Option<VerifyConfig>,
     /// A second backend that repeats some of the calls while the graph runs. The report contains
     /// the difference between the outputs of the two backends.
@@ -268,7 +270,7 @@ pub struct StateConfig {
     pub input: String,
     /// Name of the model's output.
     pub output: String,
-    /// Index of the batch dim of the state, from 0. By default, the dim with the same name as the
+    /// Index of the batch dim of the state, from 0. Default: the dim with the same name as the
     /// batch dim of the other inputs, or the only symbolic dim.
     pub batch_dim: Option<usize>,
 }
@@ -321,7 +323,7 @@ pub struct ShadowConfig {
     /// Name of the second backend.
     #[schemars(with = "BackendName")]
     pub backend: String,
-    /// Repeats one call in this many. Default: 100.
+    /// The second backend repeats one of this number of calls. Default: 100.
     #[serde(default = "hundred")]
     pub every: u64,
     /// Absolute tolerance. Default: 1e-4.
@@ -340,7 +342,7 @@ fn hundred() -> u64 {
 /// A recorded case or another backend to compare the model with, and the tolerance.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct VerifyConfig {
-    /// An `.npz` whose arrays are the model's inputs and outputs, with any number of items.
+    /// An `.npz` with arrays for the model's inputs and outputs, with any number of items.
     pub case: Option<String>,
     /// Another backend. limen runs both backends on the same inputs while planning and compares the
     /// outputs.

@@ -20,16 +20,16 @@ pub struct WeightConfig {
     /// The file, relative to the graph's folder: `.safetensors`, `.npy`, `.npz`, or raw
     /// little-endian numbers in any other file.
     pub file: String,
-    /// The name of the tensor in the file. Not needed if the file has a single tensor. With a 4-bit
-    /// encoding, the common prefix of the names of a layer's tensors. `layer` stands for
-    /// `layer.qweight`, `layer.qzeros`, `layer.scales` and `layer.g_idx`.
+    /// The name of the tensor in the file. A file with a single tensor needs no `tensor`. With a
+    /// 4-bit encoding, write the common prefix of the names of a layer's tensors. For example,
+    /// `layer` selects `layer.qweight`, `layer.qzeros`, `layer.scales` and `layer.g_idx`.
     pub tensor: Option<String>,
     /// The encoding of the numbers, if the tensor's type does not determine the encoding. Encoded
     /// numbers are widened to `f32`. SafeTensors files with FP8 do not need `encoding`.
     pub encoding: Option<Encoding>,
-    /// The tensor in the same file by which the numbers are multiplied: a scalar, or one value for
-    /// each row. The result is `f32`. By default, numbers are not scaled. 4-bit encodings have
-    /// their own scales and reject this key.
+    /// The tensor of scale factors in the same file: a scalar, or one value for each row. limen
+    /// multiplies the numbers by the factors. The result is `f32`. By default, limen does not scale
+    /// the numbers. 4-bit encodings have their own scales and reject this key.
     pub scale: Option<String>,
     /// The element type of raw numbers. Required for raw numbers only.
     pub dtype: Option<DType>,
