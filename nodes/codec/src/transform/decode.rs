@@ -66,21 +66,21 @@ use serde::Deserialize;
 pub struct DecodeConfig {
     /// Format of the messages.
     pub format: MessageFormat,
-    /// Fields of a message, in the order of the outputs. A field requires `name` and `type`. Each
-    /// port named below is an output. Tables and recordings show the `unit`.
+    /// Fields of a message, in the order of the outputs. A field requires `name` and `type`. The
+    /// ports in the descriptions below are outputs. Tables and recordings show the `unit`.
     pub fields: Vec<Field>,
-    /// `struct`: byte order of fields without their own `endian`. Default: `little`.
+    /// Byte order of `struct` fields without `endian`. Default: `little`.
     pub endian: Option<Endian>,
-    /// `struct`: exact length of every message in bytes. By default, a message may be longer than
+    /// Exact length of every `struct` message in bytes. By default, a message may be longer than
     /// the fields.
     pub size: Option<usize>,
-    /// `csv`: character between columns, one ASCII character. Default: `,`.
+    /// Character between the columns of `csv`, one ASCII character. Default: `,`.
     pub delimiter: Option<char>,
-    /// `nmea`: type of the sentences to read; required.
+    /// Type of the `nmea` sentences to read. `format: nmea` requires `sentence`.
     pub sentence: Option<Sentence>,
     /// Checksum at the end of each message. `crc8` is CRC-8/SMBUS. `crc16_ccitt` is
     /// CRC-16/IBM-3740, also called CCITT-FALSE. `crc32` is the CRC of Ethernet and zlib.
-    /// `crc16_ccitt` and `crc16_xmodem` are big-endian; the other checksums are little-endian. `{
+    /// `crc16_ccitt` and `crc16_xmodem` are big-endian. The other checksums are little-endian. `{
     /// of: crc32, endian: big }` changes the byte order. A message with a wrong checksum is
     /// malformed. Offsets and `size` exclude the checksum. `format: nmea` rejects `crc`, because
     /// each NMEA 0183 sentence has a checksum.

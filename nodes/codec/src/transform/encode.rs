@@ -39,8 +39,8 @@ use serde::Deserialize;
 /// the same as for `decode`. The sentence has no line ending. A sink with `framing: lines_crlf`
 /// adds the line ending.
 ///
-/// The node leaves a value without a field, or a NaN, empty in the sentence. Without a number,
-/// `quality` and `valid` are 1 if the message contains a position, and otherwise 0.
+/// The node leaves a value without a field, or a NaN, empty in the sentence. If `quality` or
+/// `valid` has no number, the node writes 1 for a message with a position, and otherwise 0.
 ///
 /// Positions have five decimals of a minute (2 cm). The year of an `rmc` has two digits. Other
 /// numbers have one or two decimals, because the standard limits a sentence to 82 characters.
@@ -51,23 +51,23 @@ use serde::Deserialize;
 pub struct EncodeConfig {
     /// Format of the messages.
     pub format: MessageFormat,
-    /// Fields of a message. A field requires `name` and `type`. Each port named below is an input.
-    /// The `unit` must equal the unit of the connected output, if both units are known.
+    /// Fields of a message. A field requires `name` and `type`. The ports in the descriptions below
+    /// are inputs. The `unit` must equal the unit of the connected output, if both units are known.
     pub fields: Vec<Field>,
-    /// `struct`: byte order of fields without their own `endian`. Default: `little`.
+    /// Byte order of `struct` fields without `endian`. Default: `little`.
     pub endian: Option<Endian>,
-    /// `struct`: length of a message in bytes. By default, a message ends with the last field.
+    /// Length of a `struct` message in bytes. By default, a message ends with the last field.
     pub size: Option<usize>,
-    /// `csv`: character between columns, one ASCII character. Default: `,`.
+    /// Character between the columns of `csv`, one ASCII character. Default: `,`.
     pub delimiter: Option<char>,
-    /// `nmea`: type of the sentences to write; required.
+    /// Type of the `nmea` sentences to write. `format: nmea` requires `sentence`.
     pub sentence: Option<Sentence>,
-    /// `nmea`: identifier of the talker, two capital letters or digits. The first character must
-    /// not be `P`. Default: `GP`.
+    /// Identifier of the `nmea` talker, two capital letters or digits. The first character must not
+    /// be `P`. Default: `GP`.
     pub talker: Option<String>,
     /// Checksum at the end of each message. `crc8` is CRC-8/SMBUS. `crc16_ccitt` is
     /// CRC-16/IBM-3740, also called CCITT-FALSE. `crc32` is the CRC of Ethernet and zlib.
-    /// `crc16_ccitt` and `crc16_xmodem` are big-endian; the other checksums are little-endian. `{
+    /// `crc16_ccitt` and `crc16_xmodem` are big-endian. The other checksums are little-endian. `{
     /// of: crc32, endian: big }` changes the byte order. Offsets and `size` exclude the checksum.
     /// `format: nmea` rejects `crc`, because each NMEA 0183 sentence has a checksum.
     pub crc: Option<Checksum>,

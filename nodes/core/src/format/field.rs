@@ -19,7 +19,7 @@ pub enum Endian {
 /// A number in a message, or several in a row.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Field {
-    /// Name of the field. Also the name of the port, unless `to` is set.
+    /// Name of the field and, without `to`, of the port.
     pub name: String,
     /// Element type, such as `f32` or `u16`.
     #[serde(rename = "type")]
@@ -32,15 +32,15 @@ pub struct Field {
     pub to: Option<String>,
     /// Unit of the numbers, such as `m/s²`.
     pub unit: Option<String>,
-    /// `struct`: offset in bytes from the start of the message. Default: the end of the previous
-    /// field.
+    /// Offset of a `struct` field, in bytes from the start of the message. Default: the end of the
+    /// previous field.
     pub offset: Option<usize>,
-    /// `struct`: byte order. Default: `endian` of the config.
+    /// Byte order of a `struct` field. Default: `endian` of the config.
     pub endian: Option<Endian>,
-    /// `json`, `cbor`: path of the value, such as `pose.position[0]` or `["a key"].x`. `nmea`: name
-    /// of the value. Default: the name of the field.
+    /// Path of the value in `json` or `cbor`, such as `pose.position[0]` or `["a key"].x`. In
+    /// `nmea`, the name of the value. Default: the name of the field.
     pub path: Option<String>,
-    /// `csv`: index of the column, from 0. Default: the column after the previous field.
+    /// Index of the `csv` column, from 0. Default: the column after the previous field.
     pub column: Option<usize>,
 }
 

@@ -11,8 +11,8 @@ use serde::Deserialize;
 /// Writes all messages as one array that `numpy.load` reads. The first dim is the number of
 /// messages.
 ///
-/// All messages have the same fixed shape. `bf16` is rejected, because NumPy does not support this
-/// type. During the run, the node updates the file header when the input queue is empty, and
+/// All messages have the same fixed shape. The node rejects `bf16`, because NumPy does not support
+/// `bf16`. During the run, the node updates the file header when the input queue is empty, and
 /// otherwise twice a second.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct NpySinkConfig {

@@ -18,7 +18,7 @@ use serde::Deserialize;
 /// threshold `iou`. This metric needs a detector with a low score threshold. Scores range from 0 to
 /// 1, with a resolution of 1/1024.
 ///
-/// The node reports 0 for a ratio whose denominator is 0.
+/// The node reports 0 for a ratio with a denominator of 0.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ScoreConfig {
     /// What to compare. Default: `labels`.

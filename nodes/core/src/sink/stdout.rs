@@ -20,7 +20,7 @@ const BUFFER: usize = 8 << 10;
 /// messages go to standard error.
 ///
 /// If the reader closes the pipe, as `| head` does, the node fails. By default, this failure ends
-/// the run. `on_error` selects another action. While the reader does not read, the node and the
+/// the run. `on_error` selects another action. If the reader stops reading, the node and the
 /// blocking edges upstream wait. The node counts messages that are not written before `run.stop`
 /// expires (`unwritten`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]

@@ -45,10 +45,10 @@ pub struct TcpSinkConfig {
     /// further connections immediately and counts them (`refused`). Default: 16.
     pub max_connections: Option<usize>,
     /// Maximum time for a peer to accept all pending bytes, such as `10s`. After this time, the
-    /// node closes the connection and counts it (`idle`). By default, only the kernel closes
-    /// connections, after 8 s in which the peer accepts nothing. At the connection limit, a new
-    /// connection replaces a connection that has been idle for 5 s. The node counts replaced
-    /// connections (`displaced`). This replacement also applies without `idle`.
+    /// node closes the connection and counts it (`idle`). By default, only the kernel closes a
+    /// connection, if the peer accepts nothing for 8 s. At the connection limit, a new connection
+    /// replaces a connection that has been idle for 5 s. The node counts replaced connections
+    /// (`displaced`). This replacement also applies without `idle`.
     pub idle: Option<Span>,
 }
 

@@ -27,10 +27,10 @@ const MIN_SCENE: usize = 56;
 pub struct SyntheticConfig {
     /// What to generate.
     pub pattern: Pattern,
-    /// Width of the images in pixels; at least 56 for `scenes` and `moving`. Required if the output
+    /// Width of the images in pixels, at least 56 for `scenes` and `moving`. Required if the output
     /// is `image`.
     pub width: Option<usize>,
-    /// Height of the images in pixels; at least 56 for `scenes` and `moving`. Required if the
+    /// Height of the images in pixels, at least 56 for `scenes` and `moving`. Required if the
     /// output is `image`.
     pub height: Option<usize>,
     /// Channels of the images: 1 to 3 for `ramp`, 3 for `scenes` and `moving`, at least 1 for

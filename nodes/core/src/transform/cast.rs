@@ -14,8 +14,8 @@ use serde::Deserialize;
 /// floating-point type, the nearest value may be infinity. Conversion to an integer type truncates
 /// fractions, as in NumPy and ONNX, and converts NaN to 0.
 ///
-/// Without `scale` and `offset`, conversion between integer types is exact within the range. All
-/// other conversions are computed in `f64`.
+/// Without `scale` and `offset`, conversion between integer types is exact within the range. The
+/// node computes all other conversions in `f64`.
 ///
 /// Without `scale` and `offset`, an integer that `f32` or `f64` cannot represent, such as 16777217
 /// in `f32`, fails the call. Time stamps and counters therefore never lose digits silently. With
@@ -27,8 +27,8 @@ pub struct CastConfig {
     pub dtype: DType,
     /// Factor for each element. Default: 1.
     pub scale: Option<f64>,
-    /// Value added to the product. Default: 0. For an integer type, 0.5 rounds non-negative values
-    /// to the nearest integer.
+    /// Value added to the product. Default: 0. For an integer type, `offset: 0.5` rounds
+    /// non-negative values to the nearest integer.
     pub offset: Option<f64>,
 }
 

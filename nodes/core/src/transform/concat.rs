@@ -10,7 +10,7 @@ use limen::node::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Joins the tensors of several inputs along one of their dims.
+/// Joins the tensors of several inputs along an existing dim.
 ///
 /// For example, `[2,3]` and `[4,3]` become `[6,3]`. Inputs may have any names. The node joins the
 /// tensors in the order of the inputs in the graph file.

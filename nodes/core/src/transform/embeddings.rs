@@ -14,14 +14,14 @@ use serde::Deserialize;
 /// If the input is a single vector `f32[d]`, the node only normalizes the vector.
 ///
 /// The optional input `mask` has the shape `[tokens]` and any integer type. The node ignores each
-/// token whose mask element is 0. If the mask excludes all tokens, the result is 0.
+/// token with a mask element of 0. If the mask excludes all tokens, the result is 0.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct EmbeddingsConfig {
     /// How the node combines the tokens. Default: `mean`.
     #[serde(default)]
     pub pool: Pooling,
-    /// Whether the node divides the result by its length (L2 norm), so that the length becomes 1. A
-    /// result of length 0 is unchanged. Default: `true`.
+    /// Whether the node scales the result to length 1 (L2 norm). The node does not change a result
+    /// of length 0. Default: `true`.
     #[serde(default = "yes")]
     pub normalize: bool,
 }

@@ -24,14 +24,14 @@ use serde::Deserialize;
 /// message begins while `open` messages are incomplete, the node stops waiting for the oldest
 /// message.
 ///
-/// The node counts each incomplete message (`incomplete`). With `missing: drop`, incomplete
-/// messages are also counted as lost (`dropped`).
+/// The node counts each incomplete message (`incomplete`). With `missing: drop`, the node also
+/// counts incomplete messages as lost (`dropped`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct GatherConfig {
     /// Maximum number of parts of a message, 1 to 65536. Write the bound of the split tensor's
     /// first dim, or `max` of `crop_boxes`. A message with more parts fails the call.
     pub max: usize,
-    /// Maximum number of messages whose parts may arrive at the same time, 1 to 1024. Default: 4.
+    /// Maximum number of incomplete messages at the same time, 1 to 1024. Default: 4.
     #[serde(default = "four")]
     pub open: usize,
     /// How long the node waits for missing parts after the first part arrived. Default: no limit.

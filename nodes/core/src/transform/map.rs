@@ -34,9 +34,9 @@ use std::collections::BTreeMap;
 /// A list contains one number for each element of the last dim: `(x - [0.1, -2]) / [3, 0.5]`. An
 /// input with a `value` names a list: `inputs: { x: obs, mean: { value: [0.1, -2] } }`.
 ///
-/// Formulas are computed in `f64`. A condition, such as a comparison, produces `u8`. A formula that
-/// reads `f64`, `i32` or `u32` produces `f64`. Any other formula produces `f32`. To change the type
-/// of an output, set `dtype`.
+/// The node computes formulas in `f64`. A condition, such as a comparison, produces `u8`. A formula
+/// that reads `f64`, `i32` or `u32` produces `f64`. Any other formula produces `f32`. To change the
+/// type of an output, set `dtype`.
 ///
 /// A result outside the range of the output type becomes the nearest value of the type. For a
 /// floating-point type, the nearest value may be infinity. Integer types truncate fractions and
@@ -54,8 +54,8 @@ pub struct MapConfig {
     /// Formula of each output: `{ norm: 'hypot(x, y)', level: { formula: 'v / 3.3 * 100', dtype: u8
     /// } }`.
     pub outputs: BTreeMap<String, MapOutput>,
-    /// Numbers and lists by name. Formulas read the names like inputs. limen adds each input that
-    /// has a `value`: `inputs: { x: obs, mean: { value: [0.1, -2] } }`.
+    /// Numbers and lists by name. Formulas use the names like names of inputs. limen adds each
+    /// input that has a `value`: `inputs: { x: obs, mean: { value: [0.1, -2] } }`.
     #[serde(default)]
     pub constants: BTreeMap<String, FormulaConstant>,
 }

@@ -9,9 +9,9 @@ use serde::Deserialize;
 
 /// Changes the shape of a tensor of any type without changing the order of the elements.
 ///
-/// If the length of an input dim varies (`≤n`), `shape` must contain -1. The length of the output
-/// dim with -1 then varies too. A message with a number of elements that does not fit `shape` fails
-/// the call.
+/// If the length of an input dim varies (`≤n`), `shape` must contain -1. The length of this output
+/// dim then also varies. A message with a number of elements that does not fit `shape` fails the
+/// call.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ReshapeConfig {
     /// Lengths of the dims, each at least 1. One length may be -1. limen computes this length from

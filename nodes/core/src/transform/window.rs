@@ -29,7 +29,7 @@ pub struct WindowConfig {
     /// Number of messages from the start of one window to the start of the next window, 1 to
     /// 1048576. Default: `length`.
     pub hop: Option<usize>,
-    /// What the node does with the last messages if they do not fill a window. Default: `send`.
+    /// What the node does with last messages that do not fill a window. Default: `send`.
     #[serde(default)]
     pub tail: WindowTail,
 }

@@ -44,7 +44,7 @@ pub struct AudioSinkConfig {
     /// `s24`, `s16`.
     pub format: Option<SampleFormat>,
     /// Length of the device buffer, `1ms` to `10s`. The device may choose a similar length. A
-    /// longer buffer adds latency but tolerates later messages. Default: `200ms`.
+    /// longer buffer adds latency but tolerates longer delays of messages. Default: `200ms`.
     #[serde(default = "buffer")]
     pub buffer: Span,
 }

@@ -32,11 +32,11 @@ use std::os::fd::{AsFd, OwnedFd};
 ///
 /// `overrun` counts frames that the kernel dropped because its buffer was full. `stopped` counts
 /// frames in the buffer when the graph stopped. `undelivered` counts frames in the buffer when the
-/// interface disappeared. `bus_errors` counts all error reports of the controller. Some reports
-/// also have their own counter. `controller_overrun` counts reports that the controller had no
-/// space for a frame. `error_passive` counts reports of the error-passive state. `bus_off` counts
-/// reports that the controller left the bus. The node waits until the controller returns to the bus
-/// and until the interface is up.
+/// interface disappeared. `bus_errors` counts all error reports of the controller. Three kinds of
+/// report also have separate counters. `controller_overrun` counts reports that the controller had
+/// no space for a frame. `error_passive` counts reports of the error-passive state. `bus_off`
+/// counts reports that the controller left the bus. The node waits until the controller returns to
+/// the bus and until the interface is up.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CanSourceConfig {
     /// Name of the interface, such as `can0`.

@@ -82,9 +82,9 @@ fn timeout() -> Span {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PixelFormat {
-    /// Red, green, blue; one byte each.
+    /// Red, green, blue, one byte each.
     Rgb,
-    /// Blue, green, red; one byte each.
+    /// Blue, green, red, one byte each.
     Bgr,
     /// Luma for each pixel, chroma for every two pixels of a row.
     Yuyv,

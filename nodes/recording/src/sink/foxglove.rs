@@ -24,8 +24,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// `/limen/paths/SOURCE/SINK` contains the age of messages at a sink and the number of missed
 /// deadlines. `/limen/nodes/NODE` contains the queue time, the compute time and the lost messages
 /// of a node. `/limen/edges/PORT/PORT` contains the queued and lost messages of an edge. The topic
-/// also contains the time for which a join has waited for the edge. Times are in microseconds,
-/// except fields that end in `_s`, which are in seconds.
+/// also contains the time for which a join has waited for the edge. Times are in microseconds. Only
+/// times in fields that end in `_s` are in seconds.
 ///
 /// Only clients on the local machine can connect, unless `listen` has another address and the
 /// command line contains `--allow-public`. A client receives only the topics of the client's

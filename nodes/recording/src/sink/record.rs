@@ -24,8 +24,8 @@ use std::collections::BTreeMap;
 ///
 /// If the process ends abnormally, every message read more than 1 s or 4 MiB earlier remains
 /// readable. `limen-run recover` then writes the missing index. The node never overwrites a file:
-/// if `drive.mcap` exists, the node writes `drive-0002.mcap`. If a write fails, the messages of its
-/// chunk are lost and counted (`unwritten` or `disk_full`). A chunk has at most 1 MiB plus one
+/// if `drive.mcap` exists, the node writes `drive-0002.mcap`. If a write fails, the node counts the
+/// messages of the chunk as lost (`unwritten` or `disk_full`). A chunk has at most 1 MiB plus one
 /// message. With `on_error: skip`, or while the disk is full, the node tries a new file once a
 /// second.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -53,10 +53,10 @@ pub struct RecordConfig {
     /// tensor.
     #[serde(default)]
     pub topics: BTreeMap<String, TopicConfig>,
-    /// Size at which the node begins a new file, such as `1GiB`; at least `1MiB`. By default, the
+    /// Size at which the node begins a new file, such as `1GiB`, at least `1MiB`. By default, the
     /// node begins a new file only after 65536 chunks, of 0.5 s or 1 MiB each.
     pub max_size: Option<Bytes>,
-    /// Duration after which the node begins a new file, such as `10min`; at least `1s`. Default:
+    /// Duration after which the node begins a new file, such as `10min`, at least `1s`. Default:
     /// unlimited.
     pub max_time: Option<Span>,
 }

@@ -9,9 +9,11 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Along {
-    /// The first dim: a message contains many samples of each channel, like sound.
+    /// Samples follow each other in the first dim. A message contains many samples of each channel,
+    /// like sound.
     FirstDim,
-    /// The messages: each message contains one sample of every channel, like a reading of a sensor.
+    /// Samples follow each other in successive messages. Each message contains one sample of every
+    /// channel, like a reading of a sensor.
     Messages,
 }
 

@@ -15,9 +15,9 @@ use serde::Deserialize;
 /// sum of the last samples.
 ///
 /// Write the weights as `taps`, or design a low-pass (`lowpass`), a high-pass (`highpass`) or a
-/// band-pass filter (both). The designs match SciPy's `firwin`, which uses the window method with a
-/// Hamming window. At a cutoff frequency, the filter halves the amplitude (-6 dB). Designed filters
-/// delay their input by `(count - 1) / 2` samples.
+/// band-pass filter (both keys). The designs match SciPy's `firwin`, which uses the window method
+/// with a Hamming window. At a cutoff frequency, the filter halves the amplitude (-6 dB). Designed
+/// filters delay their input by `(count - 1) / 2` samples.
 ///
 /// A message `f32[n]` or `f32[n, ...]` contains `n` samples of every channel, like sound. With
 /// `along: messages`, and for scalars, each message contains one sample of every channel, like a

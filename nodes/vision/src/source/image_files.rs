@@ -19,10 +19,10 @@ const MAX_NAME: usize = 255;
 
 /// Reads image files in the order of their paths and produces their pixels, names and labels.
 ///
-/// Outputs: `image` `u8[height,width,channels]`, `name` `u8[≤255]` and, if `label` is set, `label`
-/// `i32[]`. If the images differ in size, `image` is `u8[≤height,≤width,channels]`, with the size
-/// of the largest image. `resize` and `letterbox` scale such images to one size. If the images
-/// differ in channels (1 grey, 3 RGB, 4 RGBA), `channels` is required.
+/// The outputs are `image` `u8[height,width,channels]`, `name` `u8[≤255]` and, if `label` is set,
+/// `label` `i32[]`. If the images differ in size, `image` is `u8[≤height,≤width,channels]`, with
+/// the size of the largest image. `resize` and `letterbox` scale such images to one size. If the
+/// images differ in channels (1 grey, 3 RGB, 4 RGBA), `channels` is required.
 ///
 /// limen reads the sizes during planning. If a file cannot be decoded or no longer has the planned
 /// size, one call fails. With `on_error: skip`, the node continues with the next file. Unlike

@@ -41,8 +41,8 @@ pub struct Y4mConfig {
     pub colours: Colours,
     /// Pace of the frames of a file: `original` (default), `max` or a factor such as `2.0`. `max`
     /// sends as fast as the graph accepts frames. With `max`, origins keep the intervals of the
-    /// video, relative to the start of the run. The node sends frames from standard input when they
-    /// arrive.
+    /// video, relative to the start of the run. The node sends a frame from standard input when the
+    /// frame arrives.
     #[serde(default)]
     pub pace: RecordedPace,
     /// Number of passes over the file. Default: 1.

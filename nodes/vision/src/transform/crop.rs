@@ -9,8 +9,8 @@ use serde::Deserialize;
 
 /// Crops images to a rectangle: `u8[h,w,c]` to `u8[height,width,c]`.
 ///
-/// The rectangle must be inside the image. If images differ in size, the call fails for an image
-/// that is too small.
+/// The rectangle must be inside the image. If an image is smaller than the rectangle, the call
+/// fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CropConfig {
     /// First column of the rectangle. Default: 0.

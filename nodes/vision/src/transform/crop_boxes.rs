@@ -46,8 +46,8 @@ pub struct CropBoxesConfig {
     /// Maximum number of parts per image, at most 1024. Default: 8.
     #[serde(default = "eight")]
     pub max: usize,
-    /// What to do with an image without boxes. Default: `drop`. `send` produces one part that shows
-    /// only `fill`, part 0 of 0. `gather` converts this part to a message without parts.
+    /// What to do with an image without boxes. Default: `drop`. With `send`, the node produces part
+    /// 0 of 0, which shows only `fill`. `gather` converts this part to a message without parts.
     #[serde(default)]
     pub empty: Empty,
     /// Whether a part keeps its aspect ratio. Default: `false`, which scales a part to `width` and
@@ -55,8 +55,8 @@ pub struct CropBoxesConfig {
     /// `width`. With `true`, a part that would exceed `width` is scaled to `width` instead.
     #[serde(default)]
     pub keep_aspect: bool,
-    /// Pixel level of all channels outside the image. Default: 0. Use 128 if the model's training
-    /// padded with 0 after normalization to [-1, 1].
+    /// Pixel level of all channels outside the image. Default: 0. If the training of the model
+    /// padded images with 0 after normalization to [-1, 1], write 128.
     #[serde(default)]
     pub fill: u8,
     /// Interpolation filter, as in `resize`. Default: `linear`, as in `cv2.resize`.

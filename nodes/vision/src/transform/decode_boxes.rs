@@ -11,9 +11,9 @@ use serde::Deserialize;
 /// `f32[cells,4]` to `boxes` `f32[≤max_boxes,6]`.
 ///
 /// Rows of the output are x0, y0, x1, y1, score, class, sorted by descending score. Cells are
-/// `stride` pixels apart and numbered row by row. Each cell produces a box for every class whose
-/// score is above `threshold`. If there are more than `max_boxes` boxes, the node keeps the boxes
-/// with the highest scores.
+/// `stride` pixels apart and numbered row by row. Each cell produces a box for every class with a
+/// score above `threshold`. If there are more than `max_boxes` boxes, the node keeps the boxes with
+/// the highest scores.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeBoxesConfig {
     /// Distance between neighbouring cells in pixels.

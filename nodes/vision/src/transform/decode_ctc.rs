@@ -9,8 +9,8 @@ use limen_nodes_core::tensor::{cost, shape};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Decodes the output of a model trained with CTC, `f32[steps,classes]`, to text. Outputs: `text`
-/// `u8[≤n]` in UTF-8 and `score` `f32[]`.
+/// Decodes the output of a model trained with CTC, `f32[steps,classes]`, to text. The outputs are
+/// `text` `u8[≤n]` in UTF-8, and `score` `f32[]`.
 ///
 /// The node selects the best class of each step, merges equal neighbours, and removes blanks. At a
 /// tie, the node selects the first class. `score` is the mean score of the steps that produced a

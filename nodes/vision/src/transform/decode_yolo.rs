@@ -46,8 +46,8 @@ pub struct DecodeYoloConfig {
     /// image.
     pub height: Option<usize>,
     /// Number of classes. limen rejects inputs with another number of classes or with swapped dims.
-    /// `classes` does not distinguish `v5` from `yolox`. Default: derived from the input shape,
-    /// which must have more candidates than numbers.
+    /// `classes` does not distinguish `v5` from `yolox`. By default, limen derives the number from
+    /// the input shape, which must have more candidates than numbers.
     pub classes: Option<usize>,
     /// Score above which the node keeps a box. Default: 0.25.
     #[serde(default = "quarter")]
@@ -55,8 +55,8 @@ pub struct DecodeYoloConfig {
     /// Maximum number of boxes per message. Default: 1000.
     #[serde(default = "thousand")]
     pub max_boxes: usize,
-    /// Whether a candidate produces a box for every class whose score is above `threshold`.
-    /// Default: `false`, which produces a box only for the best class.
+    /// Whether a candidate produces a box for every class with a score above `threshold`. Default:
+    /// `false`, which produces a box only for the best class.
     #[serde(default)]
     pub multi_label: bool,
 }

@@ -32,7 +32,7 @@ use std::fmt::Write as _;
 /// them (`left_out`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DrawConfig {
-    /// Names of the classes, in class order. A class without a name appears as its number.
+    /// Names of the classes, in class order. A class without a name appears as a number.
     #[serde(default)]
     pub labels: Vec<String>,
     /// Line width in pixels. Default: 2.
