@@ -106,10 +106,10 @@ pub struct InferPlan {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnSkip {
-    /// The state is kept.
+    /// limen keeps the state.
     #[default]
     Keep,
-    /// The state is reset.
+    /// limen resets the state.
     Reset,
 }
 
@@ -119,10 +119,10 @@ pub enum OnSkip {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnEnd {
-    /// The state is reset.
+    /// limen resets the state.
     #[default]
     Reset,
-    /// The state is kept.
+    /// limen keeps the state.
     Keep,
 }
 

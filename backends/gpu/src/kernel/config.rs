@@ -50,11 +50,12 @@ pub struct KernelConfig {
     /// with its type: `[x, y, { i32: h * w }, { f32: 0.5 }]`.
     #[serde(default)]
     pub arguments: Vec<KernelArgument>,
-    /// CUDA C only: macros. A value is a number or an expression of the names: `{ RADIUS: 3 }`.
+    /// CUDA C only: macros. A value is a number or an expression of the names in `inputs`: `{
+    /// RADIUS: 3 }`.
     #[serde(default)]
     pub defines: BTreeMap<String, KernelNumber>,
     /// WGSL only: values of the shader's `override` constants. A value is a number or an expression
-    /// of the names: `{ GAIN: 0.5, WIDTH: w }`.
+    /// of the names in `inputs`: `{ GAIN: 0.5, WIDTH: w }`.
     #[serde(default)]
     pub constants: BTreeMap<String, KernelNumber>,
     /// Outputs that start as a copy of an input instead of zeros: `{ y: x }`. The shader reads and

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 pub struct MockConfig {
     /// Name and spec of one item of each input, such as `f32[1,8,8]`.
     pub inputs: BTreeMap<String, String>,
-    /// Name and spec of one item of each output. Element j is j plus the sum of the item's first
-    /// input in alphabetical order.
+    /// Name and spec of one item of each output. Element j is j plus the sum of the elements of the
+    /// item's first input, in alphabetical order of the inputs.
     pub outputs: BTreeMap<String, String>,
     /// Computing time of a call, for any batch size. Default: 0.
     #[serde(default = "no_time")]

@@ -12,7 +12,7 @@ use serde::Deserialize;
 /// an activation.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct LayerConfig {
-    /// The matrix, `[n, k]`, of any element type. 4-bit and FP8 weights are widened to `f32`.
+    /// The matrix, `[n, k]`, of any element type. limen widens 4-bit and FP8 weights to `f32`.
     /// Weights that `quantize` converts to 8 bits stay 8 bits wide in memory.
     pub weight: WeightConfig,
     /// The bias, `[n]`. By default, the layer has no bias.

@@ -35,7 +35,7 @@ pub struct InferConfig {
     /// The expected SHA-256 of the model's file, in hexadecimal digits.
     pub sha256: Option<String>,
     /// A file with the output of `limen-run inspect MODEL --json`: the model's ports, weights and
-    /// checksum. limen rejects a model that differs from its manifest.
+    /// checksum. limen rejects a model that differs from the manifest.
     pub manifest: Option<String>,
     /// The backend that runs the model. Default: `rten`. `auto` selects the first of `ort`, `rten`
     /// and `tract` that can run the model.
@@ -90,7 +90,7 @@ pub struct InferConfig {
     #[serde(default)]
     pub load: Load,
     /// Number of threads inside one call, 1 to 256. Default: 1. More threads help only large
-    /// models; small models become slower.
+    /// models. Small models become slower.
     #[serde(default = "one")]
     pub threads: usize,
     /// Maximum number of concurrent calls, 1 to 256. Default: 1. Each call has its own thread,
@@ -109,10 +109,9 @@ pub struct InferConfig {
     #[schemars(skip)]
     pub constants: BTreeMap<String, ConstantConfig>,
     /// The greatest lengths of the dims of an output, by port: `{ boxes: [100, 6] }`. `{ boxes: 100
-    /// }` sets the one dim that the model does not declare. Use `max` for outputs whose length
-    /// depends on the values of a message. Each message then has its own length. The default is the
-    /// limit that the model's operators imply, if limen can derive a limit. A call with a longer
-    /// output fails.
+    /// }` sets the only undeclared dim. Use `max` for outputs with a length that depends on the
+    /// values of a message. Each message then has its own length. The default is the limit that the
+    /// model's operators imply, if limen can derive a limit. A call with a longer output fails.
     #[serde(default)]
     pub max: BTreeMap<String, MaxConfig>,
     /// The input of a trial run before the graph starts: an `.npz` with arrays for some of the
@@ -132,8 +131,8 @@ pub struct InferConfig {
     #[serde(default)]
     pub on_end: OnEnd,
     /// `false` copies the messages of a GPU model to and from host memory within each call. By
-    /// default, messages stay on the GPU if an adjacent node keeps its messages there. The messages
-    /// need fixed shapes and elements of type `f32` or `i32`. Inputs may also be `u8`.
+    /// default, messages stay on the GPU if an adjacent node also keeps messages on the GPU. The
+    /// messages need fixed shapes and elements of type `f32` or `i32`. Inputs may also be `u8`.
     #[serde(default = "yes")]
     pub resident: bool,
     /// Precision of weights and intermediate results. Default: `f32`. The other values require a
@@ -142,8 +141,8 @@ pub struct InferConfig {
     pub precision: Precision,
     /// After this time without a call, the node makes a call on zeros: `50ms`. Use `keep_warm` if
     /// the device saves power between calls, or if other programs fill the device's caches.
-    /// `warm_calls` counts these calls. A message that arrives during such a call waits until the
-    /// call ends.
+    /// `warm_calls` counts the calls on zeros. A message that arrives during a call on zeros waits
+    /// until the call ends.
     pub keep_warm: Option<Span>,
     /// `true` computes `f64` as `f32`, with 7 decimal digits instead of 15. The narrowing applies
     /// to `f64` inputs and outputs. With `rten`, `wgpu` and `cuda`, the narrowing also applies to
@@ -163,7 +162,7 @@ pub struct InferConfig {
     /// The backend that repeats a call if the device of `wgpu` or `cuda` was lost during the call.
     /// The metric `fallback_calls` counts the repeated calls. With `wgpu`, the next call reopens
     /// the device, at most three times in 60 s. With `fallback`, messages are copied within the
-    /// calls. By default, a call fails if its device is lost.
+    /// calls. By default, a call fails if the device is lost.
     #[schemars(with = "Option<BackendName>")]
     pub fallback: Option<String>,
     /// The inputs, outputs, latency and failures of `backend: mock`.
@@ -186,13 +185,13 @@ pub struct Require {
     /// Number of dims of one item that the backend must support.
     #[serde(default)]
     pub max_rank: usize,
-    /// Operators that the backend must support: `Conv`, `com.microsoft.Gelu`. The domain is
-    /// required, unless it is the default domain of ONNX.
+    /// Operators that the backend must support: `Conv`, `com.microsoft.Gelu`. An operator outside
+    /// the default domain of ONNX needs the domain as a prefix.
     #[serde(default)]
     pub ops: Vec<String>,
-    /// Memory that the backend's inputs and outputs must support, besides ordinary memory.
+    /// Memory that the backend's inputs and outputs must support, in addition to ordinary memory.
     pub memory: Option<RequireMemory>,
-    /// Requires asynchronous calls, which return before they finish.
+    /// Requires asynchronous calls, which return before the computation finishes.
     #[serde(default)]
     pub streams: bool,
     /// Requires graph capture: the backend records a call once and replays the recording.
@@ -234,7 +233,7 @@ impl Require {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BatchDim {
-    /// The first dim counts messages, if it is symbolic or 1.
+    /// The first dim counts messages, if the dim is symbolic or 1.
     #[default]
     First,
     /// A message has all dims of the model.
@@ -248,7 +247,7 @@ pub enum Load {
     /// limen prepares the model before the graph starts.
     #[default]
     Eager,
-    /// limen prepares the model in its first call, which then takes longer.
+    /// limen prepares the model in the first call. The first call then takes longer.
     Lazy,
 }
 
@@ -329,8 +328,8 @@ pub struct ShadowConfig {
     /// Absolute tolerance. Default: 1e-4.
     #[serde(default = "default_atol")]
     pub atol: f64,
-    /// Relative tolerance, as a fraction of the second backend's value; added to `atol`. Default:
-    /// 1e-3.
+    /// Relative tolerance, as a fraction of the second backend's value. limen adds the relative
+    /// tolerance to `atol`. Default: 1e-3.
     #[serde(default = "default_rtol")]
     pub rtol: f64,
 }
@@ -351,7 +350,8 @@ pub struct VerifyConfig {
     /// Absolute tolerance. Default: 1e-4.
     #[serde(default = "default_atol")]
     pub atol: f64,
-    /// Relative tolerance, as a fraction of the recorded value; added to `atol`. Default: 1e-3.
+    /// Relative tolerance, as a fraction of the recorded value. limen adds the relative tolerance
+    /// to `atol`. Default: 1e-3.
     #[serde(default = "default_rtol")]
     pub rtol: f64,
 }

@@ -24,8 +24,8 @@ pub struct WeightConfig {
     /// 4-bit encoding, write the common prefix of the names of a layer's tensors. For example,
     /// `layer` selects `layer.qweight`, `layer.qzeros`, `layer.scales` and `layer.g_idx`.
     pub tensor: Option<String>,
-    /// The encoding of the numbers, if the tensor's type does not determine the encoding. Encoded
-    /// numbers are widened to `f32`. SafeTensors files with FP8 do not need `encoding`.
+    /// The encoding of the numbers, if the tensor's type does not determine the encoding. limen
+    /// widens encoded numbers to `f32`. SafeTensors files with FP8 do not need `encoding`.
     pub encoding: Option<Encoding>,
     /// The tensor of scale factors in the same file: a scalar, or one value for each row. limen
     /// multiplies the numbers by the factors. The result is `f32`. By default, limen does not scale
