@@ -492,8 +492,10 @@ impl Runner for OrtRunner {
     fn run(&mut self, _: usize, inputs: &[BatchRef<'_>], take: &mut Take<'_>) -> Result<(), BackendError> {
         let values: Vec<SessionInputValue<'_>> =
             std::iter::zip(inputs, &self.elems).map(|(input, elem)| value(input, *elem)).collect::<Result<_, _>>()?;
-        let opened = self.opened.as_mut().ok_or_else(|| BackendError::Call("the session is gone".into()))?;
-        let session = opened.session.as_mut().ok_or_else(|| BackendError::Call("the session is gone".into()))?;
+        let opened =
+            self.opened.as_mut().ok_or_else(|| BackendError::Call("the session of the model has ended".into()))?;
+        let session =
+            opened.session.as_mut().ok_or_else(|| BackendError::Call("the session of the model has ended".into()))?;
         // Before the outputs, so that they are released first.
         let _alone = opened.is_alone.then(plugin::alone);
         let outputs = session.run(&values[..]).map_err(BackendError::call)?;
