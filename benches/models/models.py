@@ -285,7 +285,7 @@ def cause(messages: str) -> str:
     line = next((line for line in messages.splitlines() if line.startswith("error")), messages.strip())
     if found := re.search(r"has no operator (?:[\w.]+\.)?(\w+)", line):
         return f"no `{found[1]}`"
-    if "differs from what was recorded" in line:
+    if "differs from the recorded output" in line:
         return "other numbers"
     if "no output" in line:
         return "an output is no tensor"

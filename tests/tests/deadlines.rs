@@ -134,7 +134,7 @@ fn a_missed_deadline_can_stop_the_run() {
     let report = falling_behind("", "", "paths: [{ from: a, to: c, deadline: 200us, on_miss: stop }]\n");
     assert_eq!((report.outcome, report.exit_code()), (Outcome::Failed, 1));
     assert_eq!((report.failures[0].node.as_str(), report.failures[0].call), ("c", "deadline"));
-    let late = report.failures[0].text.strip_prefix("a message came ").unwrap();
+    let late = report.failures[0].text.strip_prefix("a message arrived ").unwrap();
     assert!(late.contains(" µs after its deadline") || late.contains(" ms after its deadline"), "{late}");
     assert!(count(&report) < 100 && report.metric("left") == Some(0.0));
 }

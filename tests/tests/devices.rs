@@ -272,6 +272,6 @@ fn a_tap_on_a_device_is_refused() {
     let (plan, _) = plan(&chain(1, ""), MockFaults::default());
     let mut wired = plan.unwrap().wire().unwrap();
     let error = wired.tap::<limen::Tensor>("x").unwrap_err().to_string();
-    assert!(error.contains("tap the `to_host` node after it"), "{error}");
+    assert!(error.contains("tap the downstream `to_host` node"), "{error}");
     wired.tap::<limen::Tensor>("z_to_host").unwrap();
 }

@@ -48,7 +48,7 @@ fn every_problem_is_one_event_in_order() {
                 EventKind::Restarting { node: node("f"), after: 12 * MS },
                 EventKind::Restarted { node: node("f") },
                 injected(4, OnError::Restart),
-                failed("restart", 4, "it fails again after 1 restart", false, OnError::Stop),
+                failed("restart", 4, "failed again after 1 restart", false, OnError::Stop),
             ],
         ),
         ("fault: { delay: 120ms }", vec![EventKind::Returned { node: node("f"), took: 120 * MS }; 5]),

@@ -367,15 +367,15 @@ fn wrong_names_payloads_and_duplicate_handles_are_refused() {
         error.to_string()
     };
     let mut graph = wired(ECHO);
-    assert_eq!(said(graph.inlet::<Tensor>("c").unwrap_err()), "there is no node `c`; write one of `a`, `b`, `z`");
-    assert_eq!(said(graph.inlet::<Tensor>("b").unwrap_err()), "inlet `b` does not exist");
+    assert_eq!(said(graph.inlet::<Tensor>("c").unwrap_err()), "unknown node `c`: write one of `a`, `b`, `z`");
+    assert_eq!(said(graph.inlet::<Tensor>("b").unwrap_err()), "unknown inlet `b`");
     assert_eq!(said(graph.inlet::<Tensor>("z").unwrap_err()), "`z`: expected an inlet, found an outlet");
     assert_eq!(said(graph.outlet::<Tensor>("a").unwrap_err()), "`a`: expected an outlet, found an inlet");
     assert_eq!(said(graph.inlet::<Pose>("a").unwrap_err()), "`a`: expected Pose, found Tensor");
     assert_eq!(said(graph.outlet::<Pose>("z").unwrap_err()), "`z`: expected Pose, found Tensor");
     assert_eq!(said(graph.tap::<Pose>("b").unwrap_err()), "`b/out`: expected Pose, found Tensor");
-    assert_eq!(said(graph.tap::<Tensor>("b/in").unwrap_err()), "`b/in` is not an output; the outputs of `b`: `b/out`");
-    assert_eq!(said(graph.tap::<Tensor>("z").unwrap_err()), "`z` is not an output; the outputs of `z`: none");
+    assert_eq!(said(graph.tap::<Tensor>("b/in").unwrap_err()), "unknown output `b/in`: write one of `b/out`");
+    assert_eq!(said(graph.tap::<Tensor>("z").unwrap_err()), "unknown output `z`: `z` has no outputs");
     assert!(matches!(graph.tap_holding::<Tensor>("b", 0), Err(RunError::Refused(_))));
     assert!(matches!(graph.tap_holding::<Tensor>("b", 1 << 40), Err(RunError::Refused(_))));
     let _taken = graph.inlet::<Tensor>("a").unwrap();
@@ -385,7 +385,7 @@ fn wrong_names_payloads_and_duplicate_handles_are_refused() {
 /// Promise (handles): A graph starts only if the program has taken all its handles.
 #[test]
 fn a_graph_with_untaken_handles_does_not_start() {
-    let said = "`a`, `z` have no program at the other end";
+    let said = "a program must take `a`, `z` before the start";
     let refused = |error: RunError| {
         assert!(matches!(error, RunError::Refused(_)) && error.to_string().starts_with(said), "{error}");
     };
@@ -635,9 +635,9 @@ fn settings_are_applied_between_turns() {
         assert!(begin.elapsed() < LONG, "{:?}", running.stats());
     }
     for (node, name, value, said) in [
-        ("c", "open", 0.0, "there is no node `c`; write one of `a`, `b`, `z`"),
-        ("b", "opne", 0.0, "`b` has no setting `opne`; did you mean `open`?"),
-        ("a", "open", 0.0, "`a` has no setting `open`; no name is valid here"),
+        ("c", "open", 0.0, "unknown node `c`: write one of `a`, `b`, `z`"),
+        ("b", "opne", 0.0, "unknown setting `opne` of `b`: did you mean `open`?"),
+        ("a", "open", 0.0, "unknown setting `open` of `a`: remove `open`"),
         ("b", "open", 2.0, "`open` of `b` must be 0 to 1, got 2"),
         ("b", "open", f64::NAN, "`open` of `b` must be 0 to 1, got NaN"),
     ] {

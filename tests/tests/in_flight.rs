@@ -190,7 +190,7 @@ fn a_model_with_two_inputs_keeps_the_state_of_its_stream() {
         assert!(notes.iter().any(|note| note == expected), "{expected}: {notes:?}");
     }
     for (stream, with, join, expected) in [
-        ("a", "b", "", "none is marked as the stream"),
+        ("a", "b", "", "must have one input with `stream: true`"),
         ("{ from: a, stream: true }", "{ from: b, stream: true }", "", "must have one stream input, got several"),
         (
             "{ from: a, stream: true }",
@@ -218,7 +218,7 @@ fn a_slow_call_is_reported_while_it_runs() {
     let report = run(&text("20ms"));
     assert!(is_named(&report), "{:?}", report.notes);
     assert!(
-        report.notes.iter().any(|note| note.contains("threads of its own (2) that are not pinned")),
+        report.notes.iter().any(|note| note.contains("runs its calls on unpinned threads (2)")),
         "{:?}",
         report.notes
     );

@@ -53,7 +53,7 @@ fn a_join_without_sets_tells_the_distance_of_the_nearest_partner() {
     ] {
         let report = joined(&stream(20, 100_000, 0), &stream(20, 100_000, later), &format!("policy: by_time, {join}"));
         assert_eq!(report.metric("c.nearest_partner_ms"), expected, "{later} {join}");
-        let told = "no messages matched: the nearest partner was 3.20 ms away, and `within` is 1.00 ms";
+        let told = "no messages matched: the nearest partner was 3.20 ms away (`within` is 1.00 ms)";
         assert_eq!(report.notes.iter().any(|note| note.contains(told)), expected.is_some(), "{:?}", report.notes);
     }
 }
@@ -84,7 +84,7 @@ fn an_interpolating_join_without_sets_tells_the_distance_of_the_farther_neighbou
         let report = turn(&graph, 1);
         assert_eq!(report.bugs, Vec::<String>::new());
         assert_eq!(report.metric("s.nearest_partner_ms"), expected, "{values} {moments} {within}");
-        let told = "interpolation needs a partner on each side, and the farther of the nearest two was";
+        let told = "interpolation requires a partner on each side, and the farther of the two nearest partners was";
         assert_eq!(report.notes.iter().any(|note| note.contains(told)), expected.is_some(), "{:?}", report.notes);
     }
 }

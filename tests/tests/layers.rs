@@ -94,8 +94,8 @@ fn settings_have_the_type_of_their_place() {
 fn a_setting_without_a_target_is_refused() {
     for (setting, part) in [
         ("nodes.a.core", "found no `=`"),
-        ("nodes..core=1", "expected names with dots between them"),
-        ("nodes.a.kind.core=1", "`numbers` has no key `core`"),
+        ("nodes..core=1", "expected names separated by dots"),
+        ("nodes.a.kind.core=1", "expected a map with key `core`, found `numbers`"),
         ("nodes.b.from={ from: a", "invalid YAML"),
     ] {
         expect(&problems(TWO, &set(&[setting])), &[(&format!("--set {setting}: error[E0152]"), part)]);

@@ -158,7 +158,7 @@ fn losses_inside_a_node_are_events_and_statistics() {
         assert!((live + 1..=live + 2).contains(&lost), "{every}: {live} {lost}");
         assert_eq!(report.losses()["malformed"], lost);
         // The one of the end has no reason.
-        let first = format!("`b`: {} malformed; the first: number {every}", lost - 1);
+        let first = format!("`b`: {} malformed, the first: number {every}", lost - 1);
         assert_eq!(report.notes.contains(&first), every > 0, "{:?}", report.notes);
     }
 }
@@ -250,9 +250,10 @@ fn a_path_without_deliveries_is_silent() {
         }
         let report = driven.finish();
         assert_eq!(report.deadlines[0].silent, is_silent, "{source} {lossy}");
-        let empty = report.notes.iter().find(|note| note.starts_with("`z`: nothing arrived, so it wrote nothing: "));
+        let empty =
+            report.notes.iter().find(|note| note.starts_with("`z`: no message arrived, and nothing was written: "));
         assert_eq!(empty.is_some(), lossy == "silent: [0, 8000]", "{source} {lossy}: {:?}", report.notes);
-        assert!(empty.is_none_or(|note| note.contains("`b` took ") && note.ends_with(" messages and sent none")));
+        assert!(empty.is_none_or(|note| note.contains("`b` read ") && note.ends_with(" and sent none")));
     }
 }
 
@@ -263,7 +264,7 @@ fn the_end_of_losses_is_an_event_and_discards_are_statistics() {
     let (events, driven) = drive(RATE, "config: { no_room: [150, 250], silent: [300, 350] }", 5);
     let ended = names(&events, &["recovered"]);
     let [event] = &ended[..] else { panic!("{events:?}") };
-    assert_eq!(event.to_string(), "`b` has recovered (no_room); it has lost 100 messages so far");
+    assert_eq!(event.to_string(), "`b` has recovered (no_room) and has lost 100 messages so far");
     let stats = node(&driven, "b");
     assert_eq!((stats.lost["no_room"], stats.discarded["silenced"]), (100, 50));
     let report = driven.finish();

@@ -50,7 +50,7 @@ fn an_old_key_is_read_as_the_new_one_and_the_plan_names_that() {
                 assert_eq!(notices_before, notices(&now), "{graph}");
                 let (line, key) = graph.lines().enumerate().find(|(_, line)| line.contains("KEY")).unwrap();
                 let place = format!("g.yaml:{}:{}", line + 3, key.find("KEY").unwrap() + 1);
-                let note = format!("`n` has `{old}`, a deprecated name of `{new}`: write `{new}` ({place})");
+                let note = format!("`n` uses `{old}`, a deprecated name of `{new}`: write `{new}` ({place})");
                 let note = format!("{note} or run `limen-run migrate g.yaml`");
                 assert_eq!(before.notes().iter().filter(|there| **there == note).count(), 1, "{:?}", before.notes());
             }

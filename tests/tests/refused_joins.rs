@@ -158,7 +158,7 @@ fn a_join_of_synchronized_outputs_out_of_step_is_refused() {
         )
     };
     for policy in ["by_time, within: 1ms", "sample"] {
-        let why = "`s` forwards each input to an output of its own, without keeping them aligned";
+        let why = "`s` forwards each input to another output, and the outputs may drift apart";
         check(&graph(policy, ""), &[("6:3 E0134", why)]);
         assert!(limen_tests::plan(&graph(policy, ", join: { patience: 4 }")).is_ok(), "{policy}");
     }
@@ -186,7 +186,7 @@ fn joins_by_number_of_streams_of_different_rates_are_refused() {
         &graph(&timer("1kHz"), &camera("30Hz"), ""),
         &[(
             "6:3 E0157",
-            "by sequence number: `a` produces one every 1.00 ms, `b` produces one every 33.3 ms. The pairs drift apart",
+            "by sequence number: `a` produces a message every 1.00 ms, `b` produces a message every 33.3 ms. The pairs drift apart",
         )],
     );
     let notes = |a: &str, b: &str, keys: &str| {
@@ -208,7 +208,7 @@ fn joins_by_number_of_streams_of_different_rates_are_refused() {
     for (b, anchor, expected) in [("30Hz", "", 1), ("30Hz", ", anchor: y", 0), ("1kHz", "", 0)] {
         let join = format!(", join: {{ policy: by_time, within: 1ms{anchor} }}");
         let plan = limen_tests::plan(&graph(&timer("1kHz"), &camera(b), &join)).unwrap();
-        let said = "without an `anchor`: `a` produces one every 1.00 ms, `b` produces one every 33.3 ms";
+        let said = "without an `anchor`: `a` produces a message every 1.00 ms, `b` produces a message every 33.3 ms";
         assert_eq!(
             plan.notes().iter().filter(|note| note.contains(said)).count(),
             expected,
@@ -221,27 +221,27 @@ fn joins_by_number_of_streams_of_different_rates_are_refused() {
             "10Hz",
             "5Hz",
             "within: 20ms",
-            "at most 50 % of the messages of `a` find a partner; write `pick: interpolate` with `within: 200ms`, or `anchor: y`",
+            "at most 50 % of the messages of `a` find a partner. To match more, write `pick: interpolate` with `within: 200ms`, or `anchor: y`",
         ),
         // A message is used once, however long the window is.
         (
             "10Hz",
             "5Hz",
             "within: 1s, pick: newest",
-            "at most 50 % of the messages of `a` find a partner; write `pick: interpolate` with `within: 200ms`, or `anchor: y`",
+            "at most 50 % of the messages of `a` find a partner. To match more, write `pick: interpolate` with `within: 200ms`, or `anchor: y`",
         ),
         ("30Hz", "20Hz", "within: 20ms", "at most 66 % of the messages of `a` find a partner"),
         (
             "30Hz",
             "10Hz",
             "within: 70ms, pick: interpolate",
-            "at most 66 % of the messages of `a` find a partner; write `within: 100ms`",
+            "at most 66 % of the messages of `a` find a partner. To match more, write `within: 100ms`",
         ),
         (
             "30Hz",
             "10Hz",
             "within: 20ms, pick: interpolate",
-            "at most 33 % of the messages of `a` find a partner; write `within: 100ms`",
+            "at most 33 % of the messages of `a` find a partner. To match more, write `within: 100ms`",
         ),
         ("30Hz", "10Hz", "within: 100ms, pick: interpolate", ""),
         ("5Hz", "10Hz", "within: 20ms", ""),
@@ -271,7 +271,7 @@ fn joins_by_number_of_streams_of_different_rates_are_refused() {
         timer("1kHz")
     );
     let plan = limen_tests::plan(&live).unwrap();
-    let said = "`a` produces one every 1.00 ms, the rate of `u` is unknown. The pairs drift apart";
+    let said = "`a` produces a message every 1.00 ms, the rate of `u` is unknown. The pairs drift apart";
     assert!(plan.notes().iter().any(|note| note.contains(said)), "{:?}", plan.notes());
 }
 
@@ -340,7 +340,7 @@ fn a_sampling_join_behind_a_source_without_a_rate_is_refused_with_a_help_that_wo
             let problems = plan(&graph("")).err().unwrap_or_else(|| panic!("{kind} is not refused")).to_string();
             let expected = format!(
                 "error[E0167]: `j` samples messages of `a`, which has no rate: the sampled message depends on thread \
-                 timing\n    help: write `{paced}` in the `config` of `a`, so that it sends by the clock"
+                 timing\n    help: write `{paced}` in the `config` of `a`"
             );
             assert!(problems.contains(&expected), "{kind}: {problems}");
             // With the help, or with a join that waits for both.

@@ -93,7 +93,7 @@ fn every_wrong_graph_is_refused_with_its_place_and_a_remedy() {
         (
             "CAMERAPIXELS  m: { kind: infer, config: { model: digits.onnx, batch: { max: 8 } }, from: { from: pixels, capacity: 4 } }\n  b: { kind: null, from: m }\n",
             "5:104",
-            vec!["at least the 8 messages that move at once, got 4"],
+            vec!["at least the 8 messages of one call, got 4"],
         ),
         (
             "CAMERAPIXELS  d: { kind: decode_boxes, config: { stride: 8, width: 64, height: 64 }, inputs: { scores: pixels, boxes: pixels } }\n  b: { kind: null, from: d }\n",

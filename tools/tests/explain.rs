@@ -96,8 +96,8 @@ fn words_of_graphs_and_reports_are_explained() {
 fn the_help_for_an_unknown_kind_names_kinds_that_mention_it() {
     let registry = limen_run::registry();
     for (kind, expected) in [
-        ("boxes", "see one of `crop_boxes`, `decode_boxes`, "),
-        ("jpeg", "see one of `decode_image`, `encode_image`"),
+        ("boxes", "write one of `crop_boxes`, `decode_boxes`, "),
+        ("jpeg", "write one of `decode_image`, `encode_image`"),
         ("the", "`limen-run kinds` describes each"),
     ] {
         let graph = format!("version: 1\nnodes:\n  a: {{ kind: {kind} }}\n");

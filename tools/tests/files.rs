@@ -192,7 +192,7 @@ fn a_pipe_that_nobody_reads_is_refused_before_the_run() {
     fs::write(folder.0.join("graph.yaml"), copying("data", "copy", "replace")).unwrap();
     for option in ["--report", "--trace", "--svg"] {
         let ran = folder.run(&format!("graph.yaml -q {option} pipe"));
-        ran.expect(2, "", &format!("{option} pipe: no process reads the pipe; start its reader first"));
+        ran.expect(2, "", &format!("{option} pipe: no process reads the pipe: start the reader of the pipe first"));
         assert!(!folder.0.join("copy").exists(), "{option}");
     }
     // One that is read has a single end, after the whole page.
@@ -220,7 +220,7 @@ fn outputs_do_not_leave_the_folder_through_links() {
         symlink(to, at(name)).unwrap();
     }
     fs::write(at("graph/graph.yaml"), copying("data", "new", "append")).unwrap();
-    folder.run("graph/graph.yaml").expect(2, "", "`new` leaves the graph's folder; allow it with `--allow-path ");
+    folder.run("graph/graph.yaml").expect(2, "", "`new` leaves the graph's folder: run with `--allow-path ");
     fs::write(at("graph/graph.yaml"), copying("data", "there", "replace")).unwrap();
     folder.run("graph/graph.yaml --out graph/out").expect(2, "", "`there` leaves the output folder by a link");
     assert_eq!(fs::read_dir(at("outside")).unwrap().count(), 1);

@@ -97,7 +97,7 @@ fn what_is_wrong_with_a_file_in_memory_is_named() {
             None,
             [
                 "graph.yaml:5:42",
-                "`mem:digit.onnx`: cannot load the model: the file cannot be read: this program has no such file in memory; it has `mem:digits.onnx`",
+                "`mem:digit.onnx`: cannot load the model: the file cannot be read: this program does not contain the file: write one of `mem:digits.onnx`",
             ],
         ),
         (
@@ -114,7 +114,7 @@ fn what_is_wrong_with_a_file_in_memory_is_named() {
         (
             graph_at("mem:").replace("mem:head", "mem:../head"),
             None,
-            ["graph.yaml:8:", "`mem:../head` cannot be read: this program has no such file in memory"],
+            ["graph.yaml:8:", "`mem:../head` cannot be read: this program does not contain the file"],
         ),
         (
             graph_at("mem:"),
@@ -157,7 +157,7 @@ fn a_graph_file_names_no_memory_of_a_program_that_gives_it_none() {
     files().into_iter().for_each(|(name, bytes)| fs::write(folder.0.join(format!("mem:{name}")), bytes).unwrap());
     let refused = folder.run("check graph.yaml");
     for part in ["`mem:digits.onnx`", "`mem:head`", "`mem:images.npy`"] {
-        refused.expect(2, "", part).expect(2, "", "this program has no such file in memory");
+        refused.expect(2, "", part).expect(2, "", "this program does not contain the file");
     }
     fs::write(folder.0.join("graph.yaml"), graph_at("./mem:")).unwrap();
     folder.run("check graph.yaml").expect(0, "ok", "");

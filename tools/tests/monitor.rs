@@ -178,8 +178,8 @@ fn a_setting_is_changed_while_the_graph_runs() {
     let setting = &named(&before["nodes"], "name", "throttle")["settings"][0];
     assert_eq!(setting["name"], "rate");
     for (node, name, value, expected) in [
-        ("throtle", "rate", 1.0, "there is no node `throtle`; "),
-        ("throttle", "speed", 1.0, "`throttle` has no setting `speed`; "),
+        ("throtle", "rate", 1.0, "unknown node `throtle`: "),
+        ("throttle", "speed", 1.0, "unknown setting `speed` of `throttle`: "),
         ("throttle", "rate", -1.0, "`rate` of `throttle` must be "),
     ] {
         let line = json!({ "ask": "set", "node": node, "name": name, "value": value });

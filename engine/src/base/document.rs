@@ -351,7 +351,7 @@ mod tests {
             ),
             (
                 "max: 1\nmode: { fast: 2, exact: 1 }",
-                "g.yaml:2:7: error[E0104]: expected one of `fast`, `exact`, `within`, found a map with 2 keys\n    help: write one of them, such as `fast`",
+                "g.yaml:2:7: error[E0104]: expected one of `fast`, `exact`, `within`, found a map with 2 keys\n    help: write a value such as `fast`",
             ),
             (
                 "max: 1\nmode: { fast: 2 }",
@@ -363,7 +363,7 @@ mod tests {
             ),
             (
                 "max: 1\nmode: { within: [2] }",
-                "g.yaml:2:17: error[E0104]: expected a list of length 2, found one of length 1\n    help: write a list of length 2",
+                "g.yaml:2:17: error[E0104]: expected a list of length 2, found length 1\n    help: write a list of length 2",
             ),
             (
                 "max: -1",

@@ -398,7 +398,7 @@ pub(crate) fn not_one_of(found: &str, names: &[&str]) -> (String, String) {
 
 /// Does the same for any other value, described by `found`.
 pub(crate) fn expected_one_of(names: &[&str], found: &str) -> (String, String) {
-    let help = names.first().map_or("remove it".into(), |first| format!("write one of them, such as `{first}`"));
+    let help = names.first().map_or("remove the value".into(), |first| format!("write a value such as `{first}`"));
     (format!("expected one of {}, found {found}", listed(names)), help)
 }
 
@@ -418,7 +418,7 @@ fn suggest_of(name: &str, among: &[&str]) -> String {
     }
     let listed: Vec<_> = among.iter().take(LISTED).map(|n| format!("`{n}`")).collect();
     if let [] | [_] = &listed[..] {
-        return listed.first().map_or("no name is valid here".into(), |one| format!("write {one}"));
+        return listed.first().map_or_else(|| format!("remove `{name}`"), |one| format!("write {one}"));
     }
     let more = match among.len().saturating_sub(LISTED).min(MANY) {
         0 => String::new(),

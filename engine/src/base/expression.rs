@@ -88,8 +88,14 @@ impl<'a> ExpressionParser<'_, 'a> {
     }
 
     fn not_understood(&mut self) -> ExpressionError {
-        let found = self.rest().chars().next().unwrap_or_default();
-        self.error(format!("expected an operator, found `{found}`"), "write an operator, such as `+`, or remove it")
+        let found = self.found();
+        let help = format!("remove {found}, or write an operator such as `+` before {found}");
+        self.error(format!("expected an operator, found {found}"), &help)
+    }
+
+    /// Describes the next character.
+    fn found(&mut self) -> String {
+        self.rest().chars().next().map_or("the end".into(), |found| format!("`{found}`"))
     }
 
     /// Takes a sign, if it is next.
@@ -103,7 +109,8 @@ impl<'a> ExpressionParser<'_, 'a> {
         if self.takes(sign) {
             Ok(())
         } else {
-            Err(self.error(format!("expected `{sign}`"), &format!("write `{sign}`")))
+            let message = format!("expected `{sign}`, found {}", self.found());
+            Err(self.error(message, &format!("write `{sign}`")))
         }
     }
 
@@ -196,7 +203,8 @@ impl<'a> ExpressionParser<'_, 'a> {
         });
         let word = &rest[..end.unwrap_or(rest.len())];
         if word.is_empty() {
-            return Err(self.error("expected a number or a name", "write a number or a name"));
+            let message = format!("expected a number or a name, found {}", self.found());
+            return Err(self.error(message, "write a number or a name"));
         }
         self.at += word.len();
         if is_number || !self.takes("(") {

@@ -325,10 +325,15 @@ pub(crate) struct FaultSpec {
 impl FaultSpec {
     /// Returns what is wrong with it, if anything, and a way out.
     pub(crate) fn problem(&self) -> Option<(String, &'static str)> {
-        let calls = [self.panic_at, self.error_at, self.error_every, self.hang_at];
+        let calls = [
+            ("panic_at", self.panic_at),
+            ("error_at", self.error_at),
+            ("error_every", self.error_every),
+            ("hang_at", self.hang_at),
+        ];
         let fractions = [("drop", self.drop), ("duplicate", self.duplicate)];
-        if calls.contains(&Some(0)) {
-            Some(("a call number must be at least 1, got 0".into(), "write `1` for the first call"))
+        if let Some((key, _)) = calls.into_iter().find(|(_, call)| *call == Some(0)) {
+            Some((format!("`{key}` must be at least 1, got 0"), "write `1` for the first call"))
         } else if let Some((key, p)) = fractions.into_iter().find(|(_, p)| !(0.0..=1.0).contains(p)) {
             Some((format!("`{key}` must be 0 to 1, got {p}"), "write a fraction, such as `0.05`"))
         } else if self.delay_to.is_some_and(|to| self.delay.is_none_or(|from| to.0 < from.0)) {

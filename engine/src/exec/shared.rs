@@ -460,7 +460,7 @@ impl RunShared {
             if let Some(error) = state.errors.first().cloned() {
                 return Err(StartError::Build(error));
             }
-            let text = format!("it has not been built within {} (`run.start`)", show_ns(nanos(within)));
+            let text = format!("building took longer than {} (`run.start`)", show_ns(nanos(within)));
             return Err(StartError::Build(BuildError { node: self.at[worker].node().unwrap_or(0), text }));
         }
         let refused = refuse(&state.pinned);

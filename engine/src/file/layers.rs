@@ -88,7 +88,7 @@ impl Budget {
             let message = "subgraphs, parameters and defaults must expand to at most 500000 values";
             problems.push(
                 Problem::new("E0153", place.clone(), message)
-                    .help("write large values only at the nodes that use them"),
+                    .help("write large values at single nodes, not in subgraphs or `defaults`"),
             );
         }
         self.0.set(0);
@@ -211,7 +211,7 @@ fn start_of(tree: &Tree) -> Place {
 fn check_keys(tree: &Tree, what: &str, known: &[&str], problems: &mut Problems) -> bool {
     if !matches!(tree.value, Value::Map(_) | Value::Null) {
         let message = format!("{what} must be a map, got {}", tree.value.describe());
-        let help = format!("write a map; keys: {}", listed(known));
+        let help = format!("write a map (keys: {})", listed(known));
         problems.push(Problem::new("E0105", tree.place.clone(), message).help(help));
         return false;
     }
@@ -245,10 +245,7 @@ fn apply_setting(tree: &mut Tree, setting: &str, problems: &mut Problems) {
     let steps: Vec<&str> = path.split(['.', '[']).map(|step| step.trim_end_matches(']')).collect();
     if steps.len() > MAX_STEPS || steps.iter().any(|step| step.is_empty()) {
         let path: String = path.chars().take(80).collect();
-        return wrong(
-            format!("expected names with dots between them, found `{path}`"),
-            "write `--set nodes.camera.core=1`",
-        );
+        return wrong(format!("expected names separated by dots, found `{path}`"), "write `--set nodes.camera.core=1`");
     }
     if let ["nodes", node @ .., _] = &steps[..]
         && !node.is_empty()
@@ -259,7 +256,7 @@ fn apply_setting(tree: &mut Tree, setting: &str, problems: &mut Problems) {
         return wrong(format!("`{path}`: unknown node `{}`", node[0]), &suggest(node[0], names));
     }
     if let Err(at) = set_at(tree, &steps, Tree { place: place.clone(), value }, &place) {
-        wrong(format!("`{path}`: {at}"), "`limen-run expand` shows the whole graph");
+        wrong(format!("`{path}`: {at}"), "run `limen-run expand GRAPH` to list the keys of the graph");
     }
 }
 
@@ -322,6 +319,6 @@ fn set_at(here: &mut Tree, steps: &[&str], value: Tree, place: &Place) -> Result
             merge::expand_from(&key.name, inner);
             set_at(inner, &steps[n..], value, place)
         }
-        other => Err(format!("{} has no key `{}`", other.describe(), steps[0])),
+        other => Err(format!("expected a map with key `{}`, found {}", steps[0], other.describe())),
     }
 }

@@ -102,7 +102,7 @@ pub(super) fn recorders(record: &Tree, nodes: &[NodeSpec], problems: &mut Proble
     let outputs = chosen(&mut config, connected(nodes), problems);
     if outputs.is_empty() && problems.0.len() == before {
         let help = "remove `only` and `except`, or connect the nodes";
-        problems.push(Problem::new("E0105", place.clone(), "`record` selects no connection").help(help));
+        problems.push(Problem::new("E0105", place.clone(), "`record` must select at least one connection").help(help));
     }
     let path = config.get("path").and_then(Tree::as_text).map(str::to_string);
     let mut recorders = Vec::new();
@@ -215,7 +215,7 @@ mod tests {
             ("3", "g.yaml:2:16: error[E0105]: `record` must be a path or a map, got the number 3"),
             ("{ path: r.mcap, only: [c] }", "g.yaml:2:39: error[E0114]: no input is connected to `c`"),
             ("{ path: r.mcap, except: b }", "`except` must be a list of nodes and ports"),
-            ("{ path: r.mcap, only: [] }", "g.yaml:2:16: error[E0105]: `record` selects no connection"),
+            ("{ path: r.mcap, only: [] }", "g.yaml:2:16: error[E0105]: `record` must select at least one connection"),
         ] {
             let text = format!(
                 "version: 1\nrun: {{ record: {run} }}\nnodes:\n  a: {{ kind: x }}\n  b: {{ kind: x, from: a }}\n"

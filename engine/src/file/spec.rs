@@ -451,7 +451,7 @@ impl SpecReader<'_> {
             }
             other => {
                 let message = format!("{what} must be a map, got {}", other.describe());
-                self.problem("E0105", &tree.place, message, format!("write a map; keys: {}", listed(known)));
+                self.problem("E0105", &tree.place, message, format!("write a map (keys: {})", listed(known)));
                 &[]
             }
         }
@@ -460,7 +460,7 @@ impl SpecReader<'_> {
     fn text(&mut self, tree: &Tree, key: &str) -> Option<String> {
         if tree.as_text().is_none() {
             let message = format!("`{key}` must be a name, got {}", tree.value.describe());
-            self.problem("E0105", &tree.place, message, format!("write `{key}:` and a name, such as `camera`"));
+            self.problem("E0105", &tree.place, message, format!("write a name such as `{key}: camera`"));
         }
         tree.as_text().map(str::to_string)
     }
@@ -472,12 +472,7 @@ impl SpecReader<'_> {
                 let (least, most) = range.into_inner();
                 let found = other.scalar().unwrap_or_else(|| other.describe());
                 let message = format!("`{key}` must be {least} to {most}, got {found}");
-                self.problem(
-                    "E0106",
-                    &tree.place,
-                    message,
-                    format!("write a number in this range, such as `{key}: 1`"),
-                );
+                self.problem("E0106", &tree.place, message, format!("write a number such as `{key}: 1`"));
                 None
             }
         }
@@ -593,14 +588,14 @@ impl SpecReader<'_> {
                     let spec = CoreSpec { place: value.place.clone(), ..read };
                     if let Some(rt) = spec.rt.filter(|rt| !(1..=99).contains(&rt.priority)) {
                         let message = format!("`priority` must be 1 to 99, got {}", rt.priority);
-                        let help = "write `priority: 40`; the kernel's own threads have 50 and 99";
+                        let help = "write `priority: 40`, below the 50 and 99 of kernel threads";
                         self.problem("E0106", &value.place, message, help);
                     }
                     cores.insert(core, spec);
                 }
                 _ => {
                     let message = format!("a core must be 0 to 1023, got {}", key.name);
-                    self.problem("E0106", &key.place, message, "write a number in this range, such as `1`");
+                    self.problem("E0106", &key.place, message, "write a core number such as `1`");
                 }
             }
         }

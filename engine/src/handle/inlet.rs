@@ -72,7 +72,9 @@ pub(super) fn read_spec<T: Payload>(
 ) -> Option<PortSpec> {
     match text.map(|text| text.parse::<PortSpec>()) {
         Some(_) if !has_buffers::<T>() => {
-            errors.at("spec", "messages of this kind are plain values, which have no spec").help("remove `spec`");
+            errors
+                .at("spec", "`spec` requires tensors, but messages of this kind are plain values")
+                .help("remove `spec`");
             None
         }
         Some(Ok(spec)) => Some(PortSpec { layout, ..spec }),
@@ -118,7 +120,9 @@ impl<T: Payload> InletPlan<T> {
         }
         for (key, n) in [("capacity", config.capacity.unwrap_or(1)), ("hold", config.hold)] {
             if n == 0 || n > MOST {
-                errors.at(key, format!("`{key}` must be 1 to {MOST}, got {n}")).help(format!("write 1 to {MOST}"));
+                errors
+                    .at(key, format!("`{key}` must be 1 to {MOST}, got {n}"))
+                    .help(format!("write a number from 1 to {MOST}"));
             }
         }
         let bytes = spec.as_ref().and_then(PortSpec::max_bytes).unwrap_or(64).max(1);
@@ -292,10 +296,10 @@ impl<T: Payload> SendError<T> {
 impl<T: Payload> fmt::Display for SendError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            SendError::Full(_) => "the inlet has no room",
+            SendError::Full(_) => "the inlet is full",
             SendError::Closed(_) => "the graph accepts no more messages",
-            SendError::Foreign(_) => "the buffer was not loaned by this inlet, or has another handle",
-            SendError::OwnTurn(_) => "the inlet has no room, and this thread drives the graph",
+            SendError::Foreign(_) => "the buffer must be loaned by this inlet and have no other handle",
+            SendError::OwnTurn(_) => "the inlet is full while this thread drives the graph",
         })
     }
 }

@@ -64,7 +64,9 @@ impl<T: Payload> OutletPlan<T> {
         let hold = config.hold;
         if hold == 0 || hold > inlet::MOST {
             let most = inlet::MOST;
-            errors.at("hold", format!("`hold` must be 1 to {most}, got {hold}")).help(format!("write 1 to {most}"));
+            errors
+                .at("hold", format!("`hold` must be 1 to {most}, got {hold}"))
+                .help(format!("write a number from 1 to {most}"));
         }
         let ports = Ports::new().in_port(InPort { name: "in".into(), spec, holds: hold.saturating_mul(2) });
         errors.into_result(OutletPlan { ports, hold, tx: None })

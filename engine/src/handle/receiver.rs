@@ -31,7 +31,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum RecvError {
     /// There is none now, or the time is over.
-    #[error("no message")]
+    #[error("no message is waiting")]
     Empty,
     /// The stream has ended and everything was received.
     #[error("the stream has ended")]
@@ -40,7 +40,7 @@ pub enum RecvError {
     #[error("the sender has failed")]
     Failed,
     /// There is none, and this thread drives the graph, so it would wait for itself.
-    #[error("no message, and this thread drives the graph")]
+    #[error("no message is waiting while this thread drives the graph")]
     OwnTurn,
 }
 

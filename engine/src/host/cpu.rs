@@ -70,10 +70,10 @@ pub(crate) fn apply(place: &ThreadPlace) -> Pinned {
     let not_real_time = place.real_time.filter(|asked| real_time != Some(*asked)).map(|rt| {
         let why = match asked {
             Some(Err(why)) => why,
-            _ => "the kernel did not keep it".to_string(),
+            _ => "the kernel did not apply the policy".to_string(),
         };
         format!(
-            "real time ({rt}): {why}; allow it with `ulimit -r {}`, CAP_SYS_NICE, or LimitRTPRIO of the service",
+            "real time ({rt}) failed: {why}; allow real time with `ulimit -r {}`, CAP_SYS_NICE or LimitRTPRIO",
             rt.priority
         )
     });
@@ -86,7 +86,9 @@ fn pin(place: &ThreadPlace) -> (Vec<usize>, Option<String>) {
     let asked: Vec<usize> = place.cpu.map_or_else(|| place.allowed.clone(), |cpu| vec![cpu]);
     let refused = match place.cpu {
         // Planning refused every id that is not allowed; `core_affinity` aborts on some of them.
-        Some(id) => (!core_affinity::set_for_current(core_affinity::CoreId { id })).then(|| "refused".to_string()),
+        Some(id) => {
+            (!core_affinity::set_for_current(core_affinity::CoreId { id })).then(|| "the kernel refused".to_string())
+        }
         None => {
             let mut set = nix::sched::CpuSet::new();
             // The kernel returned these numbers, so none is out of range.
@@ -95,8 +97,8 @@ fn pin(place: &ThreadPlace) -> (Vec<usize>, Option<String>) {
         }
     };
     let got = allowed_cpus();
-    let refused = refused.or_else(|| (got != asked).then(|| "the kernel did not keep it".to_string()));
-    let refused = refused.map(|why| format!("pinning to CPU {asked:?}: {why}; runs on {got:?}"));
+    let refused = refused.or_else(|| (got != asked).then(|| "the kernel did not apply the CPUs".to_string()));
+    let refused = refused.map(|why| format!("pinning to CPU {asked:?} failed: {why} (runs on {got:?})"));
     (got, refused)
 }
 
@@ -137,7 +139,7 @@ const THREAD_BYTES: u64 = 72 << 20;
 pub(crate) fn lock_memory(planned: usize, threads: usize) -> Result<(), String> {
     use nix::sys::mman::{MlockAllFlags, mlockall};
     use nix::sys::resource::{Resource, getrlimit};
-    let allow = "allow it with `ulimit -l unlimited`, CAP_IPC_LOCK, or LimitMEMLOCK of the service";
+    let allow = "allow locked memory with `ulimit -l unlimited`, CAP_IPC_LOCK or LimitMEMLOCK";
     let status = crate::host::files::system_text("/proc/self/status").unwrap_or_default();
     let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let kib = |text: &str| text.trim_end_matches("kB").trim().parse::<u64>().ok();
@@ -147,12 +149,20 @@ pub(crate) fn lock_memory(planned: usize, threads: usize) -> Result<(), String> 
     let need = line("VmSize:").and_then(kib).unwrap_or(0) * 1024 + planned as u64 + threads as u64 * THREAD_BYTES;
     if effective >> CAP_IPC_LOCK & 1 == 0 && limit < need {
         let show = crate::base::unit::show_bytes;
-        return Err(format!("locking memory: the run needs {}, the limit is {}; {allow}", show(need), show(limit)));
+        return Err(format!(
+            "locking memory failed: the limit must be at least {}, got {}; {allow}",
+            show(need),
+            show(limit)
+        ));
     }
     mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE)
-        .map_err(|error| format!("locking memory: {}; {allow}", error.desc()))?;
+        .map_err(|error| format!("locking memory failed: {}; {allow}", error.desc()))?;
     let status = crate::host::files::system_text("/proc/self/status").unwrap_or_default();
     let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
     let kib = locked.and_then(|text| text.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-    if kib == Some(0) { Err(format!("locking memory: the kernel reports no locked memory; {allow}")) } else { Ok(()) }
+    if kib == Some(0) {
+        Err(format!("locking memory failed: the kernel reports no locked memory; {allow}"))
+    } else {
+        Ok(())
+    }
 }

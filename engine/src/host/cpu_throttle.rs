@@ -89,7 +89,7 @@ impl fmt::Display for CpuThrottle {
                 let stopped = show_ns(u64::try_from(stopped.as_nanos()).unwrap_or(u64::MAX));
                 write!(
                     f,
-                    "the CPU quota was used up in {times} period{}; CPUs stood still for {stopped} in total",
+                    "the CPU quota was used up in {times} period{}, which stopped CPUs for {stopped} in total",
                     s(times)
                 )
             }
@@ -100,7 +100,13 @@ impl fmt::Display for CpuThrottle {
                 write!(f, "heat slowed the processor down {times} time{}", s(times))
             }
             CpuThrottle::Frequency { cpus, khz, of_khz } => {
-                write!(f, "{cpus} CPU{} may run at up to {:.2} of {:.2} GHz", s(cpus as u64), ghz(khz), ghz(of_khz))
+                write!(
+                    f,
+                    "the frequency of {cpus} CPU{} is limited to {:.2} of {:.2} GHz",
+                    s(cpus as u64),
+                    ghz(khz),
+                    ghz(of_khz)
+                )
             }
         }
     }

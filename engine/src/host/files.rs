@@ -95,9 +95,9 @@ impl FileError {
     pub fn help(&self) -> String {
         match self {
             FileError::Outside(_) => {
-                "write a file below the graph file's folder, or allow another folder with `--allow-path DIR`".into()
+                "write a file below the graph file's folder, or run with `--allow-path DIR`".into()
             }
-            FileError::Irregular(_) => "write the path of a file".into(),
+            FileError::Irregular(_) => "write the path of a regular file".into(),
             FileError::System(..) => match self.similar() {
                 Some(name) => format!("did you mean `{name}`?"),
                 None => "write the path of an existing file".into(),
@@ -315,7 +315,10 @@ impl InputFile {
             Content::Memory(content, _) => content.take(most_read).read_to_end(&mut bytes)?,
         };
         if bytes.len() as u64 > most {
-            return Err(io::Error::new(ErrorKind::FileTooLarge, format!("has more than {}", show_bytes(most))));
+            return Err(io::Error::new(
+                ErrorKind::FileTooLarge,
+                format!("the file must be at most {}", show_bytes(most)),
+            ));
         }
         Ok(bytes)
     }
@@ -382,7 +385,7 @@ impl PrivateBytes {
         let Content::Disk(_, stat) = &file.content else { return Err(ErrorKind::InvalidInput.into()) };
         let writable = Mode::S_IWGRP | Mode::S_IWOTH;
         if stat.st_uid != geteuid().as_raw() || Mode::from_bits_truncate(stat.st_mode).intersects(writable) {
-            return Err(io::Error::new(ErrorKind::PermissionDenied, "another user may have written it"));
+            return Err(io::Error::new(ErrorKind::PermissionDenied, "the file must be writable by this user only"));
         }
         Ok(PrivateBytes { bytes: file.read_whole(most)?, begin: 0 })
     }
@@ -427,7 +430,7 @@ pub fn system_text(path: impl AsRef<Path>) -> io::Result<String> {
 /// controlling terminal.
 fn open_device(real: &Path) -> io::Result<File> {
     let seen = fstat(open_real(real, OFlag::O_PATH | OFlag::O_CLOEXEC)?)?;
-    let wrong = || io::Error::new(ErrorKind::InvalidInput, "it is no serial device");
+    let wrong = || io::Error::new(ErrorKind::InvalidInput, "not a serial device");
     let is_device = SFlag::from_bits_truncate(seen.st_mode) & SFlag::S_IFMT == SFlag::S_IFCHR;
     // Opening a device of another type may have side effects.
     if !is_device {

@@ -55,13 +55,13 @@ impl Folders {
             return Ok((joined, real));
         };
         if Path::new(path).components().any(|c| matches!(c, Component::ParentDir)) {
-            return Err(format!("`{path}` leaves the output folder; write a path without `..`"));
+            return Err(format!("`{path}` leaves the output folder: write a path without `..`"));
         }
         let joined = out.join(path);
         let real = real_path(&joined);
         if !self.is_inside(&real, out) {
             let folder = real.parent().unwrap_or(&real).display();
-            return Err(format!("`{path}` leaves the output folder by a link; allow it with `--allow-path {folder}`"));
+            return Err(format!("`{path}` leaves the output folder by a link: run with `--allow-path {folder}`"));
         }
         Ok((joined, real))
     }
@@ -72,7 +72,7 @@ impl Folders {
             return Ok(());
         }
         let folder = real.parent().unwrap_or(real).display();
-        Err(format!("`{written}` leaves the graph's folder; allow it with `--allow-path {folder}`"))
+        Err(format!("`{written}` leaves the graph's folder: run with `--allow-path {folder}`"))
     }
 
     fn is_inside(&self, real: &Path, folder: &Path) -> bool {

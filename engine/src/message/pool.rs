@@ -102,10 +102,11 @@ impl Pool {
     ) -> Result<Pool, String> {
         if !is_representable(spec) {
             return Err(format!(
-                "{spec} must have at most {MAX_RANK} dims, {MAX_DYNAMIC} of them with a run-time length below 2³²"
+                "{spec} must have at most {MAX_RANK} dims, of which at most {MAX_DYNAMIC} have a run-time length below 2³²"
             ));
         }
-        let slot_bytes = slot_bytes(spec, rows).ok_or_else(|| format!("{spec} × {rows} has no bounded size"))?;
+        let slot_bytes =
+            slot_bytes(spec, rows).ok_or_else(|| format!("the size of {rows} rows of {spec} has no bound"))?;
         let slot_bytes = if device.is_some() { 0 } else { slot_bytes };
         let dynamic: Vec<usize> = (0..spec.shape.len()).filter(|d| matches!(spec.shape[*d], Dim::AtMost(_))).collect();
         let total = slot_bytes.checked_mul(slots).filter(|b| *b <= isize::MAX as usize - ALIGN);
@@ -124,11 +125,11 @@ impl Pool {
             (slots * rows).checked_mul(sources.len()).and_then(reserved::<OrderedCell<u64>>),
             (slots * rows).checked_add(never).and_then(reserved::<PoolRow>),
         ) else {
-            return Err(format!("the system has no memory for {slots} slots of {rows} rows of {spec}"));
+            return Err(format!("out of memory for {slots} slots of {rows} rows of {spec}"));
         };
         // SAFETY: the layout has a size above zero.
         let Some(data) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
-            return Err(format!("the system has no memory for {slots} slots of {slot_bytes} bytes"));
+            return Err(format!("out of memory for {slots} slots of {slot_bytes} bytes"));
         };
         // Touch every page now, so that none is faulted in while messages move.
         for at in (0..total).step_by(4096) {

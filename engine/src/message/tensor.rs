@@ -91,7 +91,7 @@ pub enum TensorError {
         bound: usize,
     },
     /// A length set on a dim that is fixed.
-    #[error("dim {dim} has the fixed length {length}")]
+    #[error("the length of dim {dim} must stay {length}")]
     FixedDim {
         /// Index of the dim.
         dim: usize,
@@ -99,7 +99,7 @@ pub enum TensorError {
         length: usize,
     },
     /// Its elements are in the memory of a device, where the host cannot read or write them.
-    #[error("the tensor is in the memory of a device; a `to_host` node copies it to host memory")]
+    #[error("the tensor must be in host memory, got device memory: add a `to_host` node")]
     OnDevice,
     /// Every slot of the pool is in use.
     #[error("all {slots} slots of pool `{pool}` are in use")]

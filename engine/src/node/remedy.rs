@@ -38,34 +38,35 @@ pub(crate) fn remedy(have: &PortSpec, want: &PortSpec) -> String {
     } else if have.dtype == dtype
         && let Some((layout, order)) = reordering(have, want)
     {
-        let transpose = format!("put a `transpose` node with `order: {order:?}` between them");
+        let transpose = format!("put a `transpose` node with `order: {order:?}` between the two nodes");
         // Bytes do not come from `to_tensor`.
         match dtype {
             DType::U8 => transpose,
-            _ => format!("write `layout: {layout}` in the `to_tensor` node that makes it, or {transpose}"),
+            _ => format!("write `layout: {layout}` in the upstream `to_tensor` node, or {transpose}"),
         }
     } else if is_image(have) && dtype != DType::U8 && want.shape.len() == 3 {
-        "put a `to_tensor` node between them (and `resize` or `letterbox` before it where the sizes differ)".into()
+        "put a `to_tensor` node between the two nodes (with `resize` or `letterbox` upstream if the sizes differ)"
+            .into()
     } else if have.dtype == DType::U8 && dtype != DType::U8 && have.content != Content::Numbers {
-        "put a `decode` node between them: it parses the numbers in a packet".into()
+        "put a `decode` node, which parses packets, between the two nodes".into()
     } else if have.dtype != dtype && shape_fits {
-        format!("put a `cast` node with `dtype: {dtype}` between them")
+        format!("put a `cast` node with `dtype: {dtype}` between the two nodes")
     } else if let Some(nodes) = decoding(have, want) {
-        format!("put {nodes} between them: these look like the candidates of a YOLO model, which are not boxes yet")
+        format!("put {nodes} between the two nodes to convert YOLO candidates to boxes")
     } else if let Some(node) = reshaping(have, want) {
-        format!("put a {node} between them")
+        format!("put a {node} between the two nodes")
     } else if have.shape.len() != want.shape.len() {
-        format!("connect an output that produces {want}, or write a node that converts {have}")
+        format!("connect an output that produces {want}, or write a node that converts {have} to {want}")
     } else if is_image(have) && is_image(want) {
-        "change the size at the node that produces it, or put a `resize` or `letterbox` node between them".into()
+        "change the size at the upstream node, or put a `resize` or `letterbox` node between the two nodes".into()
     } else if have.dtype == dtype && have.layout.is_some() {
-        "change the size of the image: put a `resize` or `letterbox` node before its conversion by `to_tensor`".into()
+        "put a `resize` or `letterbox` node upstream of the `to_tensor` node".into()
     } else if have.dtype != dtype {
         format!(
-            "change the size at the node that produces it, and put a `cast` node with `dtype: {dtype}` between them"
+            "change the size at the upstream node, and put a `cast` node with `dtype: {dtype}` between the two nodes"
         )
     } else {
-        "change the size at the node that produces it".into()
+        "change the size at the upstream node".into()
     }
 }
 
@@ -73,9 +74,9 @@ pub(crate) fn remedy(have: &PortSpec, want: &PortSpec) -> String {
 fn recolouring(have: &PortSpec, want: &PortSpec) -> Option<String> {
     let ([_, _, _], [_, _, _]) = (&have.shape[..], &want.shape[..]) else { return None };
     let (at, place) = match have.layout {
-        Some(Layout::Chw) => (0, "before its conversion by `to_tensor`"),
-        Some(Layout::Hwc) => (2, "before its conversion by `to_tensor`"),
-        None if have.dtype == DType::U8 => (2, "between them"),
+        Some(Layout::Chw) => (0, "upstream of the `to_tensor` node"),
+        Some(Layout::Hwc) => (2, "upstream of the `to_tensor` node"),
+        None if have.dtype == DType::U8 => (2, "between the two nodes"),
         None => return None,
     };
     let Dim::Fixed(channels) = want.shape[at] else { return None };
@@ -200,16 +201,16 @@ mod tests {
             (
                 spec("f32[3,8,8]").with_layout(Layout::Chw),
                 spec("f32[1,8,8]"),
-                "write `channels: 1` at the source, or put a `colour` node with `to: grey` before its conversion",
+                "write `channels: 1` at the source, or put a `colour` node with `to: grey` upstream of the `to_tensor` node",
                 "resize",
             ),
             (spec("f32[8,8,1]").with_layout(Layout::Hwc), spec("f32[8,8,3]"), "`to: rgb`", "resize"),
-            (spec("u8[8,8,3]"), spec("u8[8,8,1]"), "a `colour` node with `to: grey` between them", "resize"),
+            (spec("u8[8,8,3]"), spec("u8[8,8,1]"), "a `colour` node with `to: grey` between the two nodes", "resize"),
             (spec("f32[3,8,8]").with_layout(Layout::Chw), spec("f32[1,9,9]"), "`resize`", "colour"),
             (
                 spec("f32[3,<=480,<=640]").with_layout(Layout::Chw),
                 spec("f32[3,224,224]"),
-                "before its conversion",
+                "upstream of the `to_tensor` node",
                 "cast",
             ),
             (
@@ -227,11 +228,11 @@ mod tests {
             (
                 spec("f32[32,32,3]").with_layout(Layout::Hwc),
                 spec("f32[3,32,32]"),
-                "write `layout: chw` in the `to_tensor` node that makes it, or put a `transpose` node with `order: [2, 0, 1]`",
+                "write `layout: chw` in the upstream `to_tensor` node, or put a `transpose` node with `order: [2, 0, 1]`",
                 "`resize`",
             ),
             (spec("f32[32,32,3]").with_layout(Layout::Hwc), spec("f32[3,64,64]"), "`resize`", "layout"),
-            (spec("f32[4]"), spec("f32[6]"), "change the size at the node that produces it", "resize"),
+            (spec("f32[4]"), spec("f32[6]"), "change the size at the upstream node", "resize"),
             (spec("f32[4,1]"), spec("f32[4]"), "`reshape` node with `shape: [4]`", "resize"),
             (spec("f32[4,1]"), spec("f32[1,4]"), "`reshape` node with `shape: [1, 4]`", "transpose"),
             (spec("f32[1,4,3]"), spec("f32[4,3]"), "`reshape` node with `shape: [4, 3]`", "transpose"),
@@ -241,10 +242,10 @@ mod tests {
             (spec("f32[1]"), spec("f32"), "`reshape` node with `shape: []`", "connect an output"),
             (spec("f32[<=9,1,<=4]"), symbols(&["a", "b"]), "connect an output that produces f32[a,b]", "reshape"),
             (spec("f32[2,6]"), spec("f32[3,4]"), "`reshape` node with `shape: [3, 4]`", "transpose"),
-            (spec("f32[84,8400]"), boxes.clone(), "put a `decode_yolo` node between them", "classes"),
+            (spec("f32[84,8400]"), boxes.clone(), "put a `decode_yolo` node between the two nodes", "classes"),
             (spec("f32[25200,85]"), boxes.clone(), "put a `decode_yolo` node with `layout: v5`", "reshape"),
             // Both layouts have this shape, and the same number of classes.
-            (spec("f32[8400,85]"), boxes.clone(), "or `layout: yolox` for YOLOX, between them", "classes: "),
+            (spec("f32[8400,85]"), boxes.clone(), "or `layout: yolox` for YOLOX, between the two nodes", "classes: "),
             (
                 spec("f32[1,84,8400]"),
                 boxes.clone(),
@@ -256,13 +257,8 @@ mod tests {
             (spec("f32[84,8400]"), spec("f32[5]"), "connect an output that produces f32[5]", "decode_yolo"),
             (spec("f32[4,3]"), spec("f32[3,4]"), "`transpose` node (`order:`)", "resize"),
             (spec("f32[<=9]"), spec("f32[16]"), "`pad` node with `to: [16]`", "resize"),
-            (spec("f32[<=20]"), spec("f32[16]"), "change the size at the node that produces it", "`pad`"),
-            (
-                spec("f64[4]"),
-                spec("f32[6]"),
-                "change the size at the node that produces it, and put a `cast`",
-                "resize",
-            ),
+            (spec("f32[<=20]"), spec("f32[16]"), "change the size at the upstream node", "`pad`"),
+            (spec("f64[4]"), spec("f32[6]"), "change the size at the upstream node, and put a `cast`", "resize"),
         ] {
             let remedy = remedy(&have, &want);
             assert!(remedy.contains(says) && !remedy.contains(never), "{have} into {want}: {remedy}");

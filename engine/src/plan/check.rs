@@ -49,19 +49,19 @@ fn note_slow_partner(
     let of_port = node.inputs.iter().find(|(name, _)| *name == port(edge)).and_then(|(_, spec)| spec.as_ref());
     let (why, advice) = match (interpolates, of_port) {
         (true, _) => (
-            format!("interpolation needs a message on each side within {}", show_ns(rule.within)),
+            format!("interpolation requires a message on each side within {}", show_ns(rule.within)),
             format!("write `within: {}`", written(period)),
         ),
         (false, Some(spec)) if can_be_interpolated(spec) => (
-            "a message is used once".to_string(),
+            "each message is used once".to_string(),
             format!("write `pick: interpolate` with `within: {}`, or `anchor: {}`", written(period), port(edge)),
         ),
-        _ => ("a message is used once".to_string(), format!("write `anchor: {}`", port(edge))),
+        _ => ("each message is used once".to_string(), format!("write `anchor: {}`", port(edge))),
     };
     Some(format!(
-        "`{}` joins one message of `{name}` with each message of `{anchor_name}` by time. `{anchor_name}` produces one every {}, \
-         `{name}` one every {}, and {why}: at most {percent} % of the messages of `{anchor_name}` find a partner; {advice}, or \
-         `join: {{ policy: sample, trigger: {} }}` to read the newest",
+        "`{}` joins one message of `{name}` with each message of `{anchor_name}` by time. `{anchor_name}` produces a message every {}, \
+         `{name}` every {}, and {why}: at most {percent} % of the messages of `{anchor_name}` find a partner. To match more, \
+         {advice}, or `join: {{ policy: sample, trigger: {} }}` to read the newest message",
         node.name,
         show_ns(each),
         show_ns(period),
@@ -114,15 +114,14 @@ impl Planner<'_> {
                     let message = format!("`{}` overwrites {read}, which the graph reads", node.name);
                     let place = named.get(node.name.as_str()).map(|n| n.config.locate("path"));
                     let place = place.unwrap_or_else(|| self.spec.place.clone());
-                    self.problem("E0132", &place, message, "write another path");
+                    self.problem("E0132", &place, message, format!("write another `path` at `{}`", node.name));
                 }
                 if let Some(other) = claimed.insert(claim.clone(), node.name.clone()) {
-                    let (what, help) = match claim {
-                        Claim::File(path) => {
-                            (format!("write to {}", path.display()), "write another `path` at one of them")
-                        }
-                        Claim::Device(name) => (format!("use {name}"), "write another device at one of them"),
+                    let (what, key) = match claim {
+                        Claim::File(path) => (format!("write to {}", path.display()), "`path`"),
+                        Claim::Device(name) => (format!("use {name}"), "device"),
                     };
+                    let help = format!("write another {key} at `{}` or `{other}`", node.name);
                     let message = format!("`{}` and `{other}` both {what}", node.name);
                     let place = named.get(node.name.as_str()).map(|n| n.config.place.clone());
                     let place = place.unwrap_or_else(|| self.spec.place.clone());
@@ -137,7 +136,7 @@ impl Planner<'_> {
     pub(super) fn note_latest(&self, nodes: &mut [NodePlan], edges: &[EdgePlan]) {
         for edge in edges.iter().filter(|edge| edge.policy.when_full == WhenFull::Latest && !edge.crossing) {
             let note = format!(
-                "`latest` from `{}` has no effect while both nodes run on one thread: separate them with `core:`",
+                "`when_full: latest` from `{}` has no effect on one thread: write another `core:` for one of the two nodes",
                 edge.from_name
             );
             nodes[edge.to].notes.push(note);
@@ -171,7 +170,7 @@ impl Planner<'_> {
             let slow = seen.into_iter().filter(|i| nodes[*i].cost == Cost::Infer).min();
             if let Some(slow) = slow.map(|i| &nodes[i]) {
                 notes.push(format!(
-                    "`{}` is live, and every edge from it to `{}` blocks: when `{1}` is slow, `{0}` waits; write \
+                    "the live source `{}` waits when `{}` is slow, because every edge between the two nodes blocks: write \
                      `when_full: latest` at one of these edges",
                     node.name, slow.name
                 ));
@@ -188,7 +187,7 @@ impl Planner<'_> {
                 if let Some(budget) = slow.policy().budget_ns().filter(|budget| budget.saturating_mul(2) > *deadline) {
                     notes.push(format!(
                         "`{}` may take {} per call, more than half of the deadline ({}) of a path through `{}` on the same \
-                         thread: separate them with `core:`",
+                         thread: write another `core:` for `{0}`",
                         slow.name,
                         show_ns(budget),
                         show_ns(*deadline),
@@ -209,14 +208,14 @@ impl Planner<'_> {
             let keys = [("qos", node.policy.qos.is_some()), ("clock", node.policy.clock != ClockOffset::None)];
             for (key, _) in keys.into_iter().filter(|(_, is_written)| *is_written) {
                 let place = node.places.get(key).unwrap_or(&node.place);
-                let message = format!("`{key}` requires a source, but `{}` inherits it", node.name);
+                let message = format!("`{key}` requires a source, found `{}` ({})", node.name, plan.role.name());
                 let sources =
                     plan.reached_by.iter().rev().filter_map(|number| numbered.get(number)).take(MAX_SOURCES_NAMED);
                 let mut sources: Vec<String> = sources.map(|at| format!("`{}`", nodes[*at].name)).collect();
                 match plan.reached_by.len() - sources.len() {
                     _ if sources.is_empty() => sources.push("the source".into()),
                     0 => {}
-                    more => sources.push(format!("{more} more")),
+                    _ => sources.push("another source".into()),
                 }
                 self.problem("E0144", place, message, format!("write `{key}` at {}", sources.join(" or ")));
             }
@@ -291,19 +290,19 @@ impl Planner<'_> {
             let Some(((way, a, one), (other_way, b, other))) = pairs.next() else { continue };
             let (names, way_out) = (
                 format!("`{}` and `{}`", nodes[*a].name, nodes[*b].name),
-                "write `join: { policy: by_time, within: 10ms }` to pair them by time, or `join: { policy: sample }` to read \
-                 the newest",
+                "write `join: { policy: by_time, within: 10ms }` to pair messages by time, or `join: { policy: sample }` \
+                 to read the newest message",
             );
             let rate = |name: &str, ports: &Ports| match ports.period {
-                Some(period) => format!("`{name}` produces one every {}", show_ns(period)),
+                Some(period) => format!("`{name}` produces a message every {}", show_ns(period)),
                 None => format!("the rate of `{name}` is unknown"),
             };
             let rates = format!("{}, {}", rate(&nodes[*a].name, one), rate(&nodes[*b].name, other));
             if by_time {
                 if one.period.is_some() && other.period.is_some() {
                     notes.push(format!(
-                        "`{}` joins messages of {names} by time without an `anchor`: {rates}. Messages without a partner are lost; \
-                         with `anchor:` only messages of the anchor are lost, and the others are discarded",
+                        "`{}` joins messages of {names} by time without an `anchor`: {rates}. Messages without a partner are lost. \
+                         With `anchor:`, only messages of the anchor are lost: other messages are discarded",
                         node.name
                     ));
                 }
@@ -311,7 +310,7 @@ impl Planner<'_> {
             }
             let message = format!(
                 "`{}` joins messages of {names} by sequence number: {rates}. The pairs drift apart in time until an edge is \
-                 full, and then the faster source waits",
+                 full. Then the faster source waits",
                 node.name
             );
             let is_whole = [way, other_way].iter().all(|edge| loses_nothing(**edge, nodes, edges, &self.effort));
@@ -323,7 +322,7 @@ impl Planner<'_> {
             if is_known && is_whole {
                 self.problem("E0157", &specs[at].place, message, way_out);
             } else {
-                notes.push(format!("{message}; {way_out}"));
+                notes.push(format!("{message}: {way_out}"));
             }
         }
     }
@@ -337,7 +336,7 @@ impl Planner<'_> {
         for (node, spec) in nodes.iter().zip(specs) {
             let Some(planned) = node.planned.as_ref().filter(|planned| planned.ports().public) else { continue };
             let message = format!("`{}` {}, which is not allowed", node.name, planned.ports().notices.join("; "));
-            let help = "allow it with `--allow-public`, or listen on a local port, such as `9000`";
+            let help = "run with `--allow-public`, or listen on a local port such as `9000`";
             self.problem("E0161", &spec.place, message, help);
         }
     }
@@ -380,16 +379,16 @@ impl Planner<'_> {
         if !self.options.allow_rt {
             let message = format!("core {number} requests real time, which is not allowed");
             if strict {
-                self.problem("E0143", &place, message, "allow it with `--allow-rt`, or remove `rt`");
+                self.problem("E0143", &place, message, "run with `--allow-rt`, or remove `rt`");
             } else {
-                notes.push(format!("{message}: its threads run without it; allow it with `--allow-rt`"));
+                notes.push(format!("{message}: its threads run without real time unless `--allow-rt` is set"));
             }
             workers.iter_mut().for_each(|worker| worker.place.real_time = None);
         } else if real_time(workers) >= all {
             let message = format!("real-time threads would occupy all {all} CPUs");
-            self.problem("E0143", &place, message, "remove `rt` from one core: the rest of the system needs it");
+            self.problem("E0143", &place, message, "remove `rt` from one core: other programs need a CPU");
         } else if has_helpers && real_time(workers) >= cpus.len() {
-            let message = "real-time threads would occupy all CPUs of the run, but helper threads need one";
+            let message = "real-time threads would occupy all CPUs of the run, but helper threads need a CPU";
             self.problem("E0143", &place, message, "remove `rt` from one core, or add a CPU to the run");
         }
     }
@@ -412,8 +411,7 @@ impl Planner<'_> {
             let (name, place) = (&node.name, &specs[at].place);
             if !is_stateful || node.in_edges.len() < 2 {
                 if !written.is_empty() {
-                    let message =
-                        format!("`stream` requires a model with `state:` and several inputs, but `{name}` is not one");
+                    let message = format!("`stream` requires a model with `state:` and several inputs, found `{name}`");
                     self.problem("E0162", place, message, "remove `stream`");
                 }
                 continue;
@@ -427,8 +425,10 @@ impl Planner<'_> {
                 ([], None) => None,
                 _ => {
                     let message = format!("`{name}` must have one stream input, got several");
-                    let help =
-                        "write `stream: true` at one input; if its `join` has a `trigger` or `anchor`, at that input";
+                    let help = match given {
+                        Some(given) => format!("write `stream: true` only at `{}`", node.inputs[given].0),
+                        None => "write `stream: true` at one input only".into(),
+                    };
                     self.problem("E0162", place, message, help);
                     continue;
                 }
@@ -444,11 +444,9 @@ impl Planner<'_> {
                 None => {
                     let inputs: Vec<String> = node.inputs.iter().map(|(port, _)| format!("`{port}`")).collect();
                     let message = format!(
-                        "`{name}` keeps a state for each stream, but its inputs come from different sources and none is marked \
-                         as the stream"
+                        "`{name}` must have one input with `stream: true`, because its inputs come from different sources"
                     );
-                    let help =
-                        format!("write `stream: true` at one of {}: `{{ from: .., stream: true }}`", inputs.join(", "));
+                    let help = format!("write `{{ from: .., stream: true }}` at one of {}", inputs.join(", "));
                     self.problem("E0162", place, message, help);
                 }
                 Some(input) => {
@@ -484,7 +482,8 @@ impl Planner<'_> {
                             "`{}` scatters parts that `{}` has scattered already",
                             nodes[at].name, nodes[from].name
                         );
-                        let help = "put a `gather` node between them";
+                        let help =
+                            format!("put a `gather` node between `{}` and `{}`", nodes[from].name, nodes[at].name);
                         self.problem("E0146", &specs[at].place, message, help);
                         break;
                     }
@@ -513,7 +512,7 @@ impl Planner<'_> {
                         "E0146",
                         &specs[at].place,
                         message,
-                        "put a `scatter` node upstream, or use `window` to combine several messages",
+                        "put a `scatter` node upstream, or use a `window` node to combine several messages",
                     );
                     break;
                 }

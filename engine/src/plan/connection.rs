@@ -86,8 +86,8 @@ impl Planner<'_> {
         {
             if let Some(fixed) = fixed.filter(|fixed| *fixed != n) {
                 let kind = &node.kind.value;
-                let message = format!("kind `{kind}` declares {n} {what}, but its type has {fixed}");
-                self.problem("E0131", &node.kind.place, message, "report this to the author of the kind");
+                let message = format!("kind `{kind}` must declare the {fixed} {what} of its type, got {n}");
+                self.problem("E0131", &node.kind.place, message, format!("report this to the author of `{kind}`"));
                 return false;
             }
             if n > MAX_PORTS {
@@ -107,14 +107,23 @@ impl Planner<'_> {
             }
             let names = ports.inputs.iter().map(|i| format!("`{}`", i.name)).collect::<Vec<_>>().join(", ");
             let message = format!("node `{}` expects {names}, but nothing is connected", node.name);
-            self.problem("E0125", &node.place, message, "write `from: node` or `inputs: { .. }`");
+            let help = match &ports.inputs[..] {
+                [_] => "write `from: node/port`".to_string(),
+                inputs => {
+                    let all: Vec<String> = inputs.iter().map(|i| format!("{}: node/port", i.name)).collect();
+                    format!("write `inputs: {{ {} }}`", all.join(", "))
+                }
+            };
+            self.problem("E0125", &node.place, message, help);
             return false;
         }
         if ports.inputs.is_empty()
             && let Some(first) = node.inputs.first()
         {
-            let message = format!("kind `{}` is a source and has no inputs", node.kind.value);
-            self.problem("E0125", &first.place, message, "remove `from`, or choose another kind");
+            let message = format!("kind `{}` is a source and reads no inputs", node.kind.value);
+            let key = if first.port.is_some() { "inputs" } else { "from" };
+            let help = format!("remove `{key}`, or write another `kind`");
+            self.problem("E0125", &first.place, message, help);
             return false;
         }
         true
@@ -162,7 +171,8 @@ impl Planner<'_> {
                 }
                 (None, None) => {
                     let all = names.map(|n| format!("{n}: ..")).collect::<Vec<_>>().join(", ");
-                    let message = format!("`from` requires a single input, but node `{}` has several", node.name);
+                    let message =
+                        format!("`from` requires a single input, but node `{}` has several inputs", node.name);
                     self.problem("E0123", &connection.place, message, format!("write `inputs: {{ {all} }}`"));
                 }
             }
@@ -195,7 +205,8 @@ impl Planner<'_> {
         if given != Some(*ty) {
             let have = given.map_or("nothing", |given| given.name);
             let message = format!("type mismatch: `{from_name}` produces {have}, `{to_name}` expects {}", ty.name);
-            self.problem("E0127", place, message, "put a node that converts the type between them");
+            let help = format!("put a node that converts the type between `{from_name}` and `{to_name}`");
+            self.problem("E0127", place, message, help);
             return false;
         }
         if let (Some(want), Some(have)) = (want, &edge.spec)
@@ -222,15 +233,15 @@ impl Planner<'_> {
             let wrong = match key {
                 _ if when_full == WhenFull::Latest => Some((
                     "is not supported with `when_full: latest`, which holds one message",
-                    "remove it, or write `when_full: drop_oldest`",
+                    format!("remove `{key}`, or write `when_full: drop_oldest`"),
                 )),
-                "soft_bytes" if max_bytes.is_none() => Some(("requires `max_bytes`", "add `max_bytes: 4MiB`")),
+                "soft_bytes" if max_bytes.is_none() => Some(("requires `max_bytes`", "add `max_bytes: 4MiB`".into())),
                 "soft_evict"
                     if when_full != WhenFull::DropOldest || (soft_capacity.is_none() && soft_bytes.is_none()) =>
                 {
                     Some((
                         "requires `when_full: drop_oldest` and a soft watermark",
-                        "write `when_full: drop_oldest` and `soft_capacity`",
+                        "write `when_full: drop_oldest` and `soft_capacity: 8`".into(),
                     ))
                 }
                 _ => None,

@@ -36,13 +36,13 @@ impl Planner<'_> {
                     .and_then(|n| nodes.iter().find(|s| usize::from(s.stage.source) == *n && s.role == Role::Source))
                 {
                     let message = format!(
-                        "`{}` (`policy: {}`) could deadlock: several of its inputs come from `{}`, and backpressure on one \
-                         of them can block another",
+                        "`{}` (`policy: {}`) could deadlock: several inputs come from `{}`, and backpressure on one input can \
+                         block another",
                         node.name,
                         node.stage.rule.policy.name(),
                         source.name
                     );
-                    let help = "write `patience: 16` in its `join`: the node then skips an input after 16 messages";
+                    let help = patience_help(&node.name);
                     self.problem("E0134", &specs[at].place, message, help);
                     continue;
                 }
@@ -52,13 +52,13 @@ impl Planner<'_> {
                 && let Some(other) = held_by_another(at, nodes, edges, &self.effort)
             {
                 let message = format!(
-                    "`{}` (`policy: {}`) could deadlock: `{}` waits for the same sources, and its backpressure can block an \
-                     input of `{0}`",
+                    "`{}` (`policy: {}`) could deadlock: `{}` waits for the same sources, and backpressure of `{2}` can \
+                     block an input of `{0}`",
                     node.name,
                     node.stage.rule.policy.name(),
                     nodes[other].name
                 );
-                let help = "write `patience: 16` in its `join`: the node then skips an input after 16 messages";
+                let help = patience_help(&node.name);
                 self.problem("E0134", &specs[at].place, message, help);
                 continue;
             }
@@ -84,7 +84,10 @@ impl Planner<'_> {
                     )
                 }
                 Loss::Node(n) if nodes[n].stage.rule.policy == JoinPolicy::Sample => {
-                    format!("`{}` samples, and drops messages until each of its other inputs has one", nodes[n].name)
+                    format!(
+                        "`{}` (`policy: sample`) drops messages until every other input has a message",
+                        nodes[n].name
+                    )
                 }
                 Loss::Node(n) if merges_streams(&nodes[n]) => {
                     format!("`{}` merges several streams", nodes[n].name)
@@ -96,11 +99,11 @@ impl Planner<'_> {
                     format!("`{}` stops waiting for partners after its `patience`", nodes[n].name)
                 }
                 Loss::Node(n) if nodes[n].policy().on_error.continues() => {
-                    format!("`{}` skips messages it fails on", nodes[n].name)
+                    format!("`{}` skips messages after an error", nodes[n].name)
                 }
                 Loss::Port(n, _) if !nodes[n].planned.as_ref().is_some_and(|planned| planned.ports().routes) => {
                     format!(
-                        "`{}` forwards each input to an output of its own, without keeping them aligned",
+                        "`{}` forwards each input to another output, and the outputs may drift apart",
                         nodes[n].name
                     )
                 }
@@ -111,14 +114,19 @@ impl Planner<'_> {
             let first = node.in_edges.first().map_or(&[][..], |e| &nodes[edges[*e].from].reached_by);
             let is_apart = |e: &usize| !first.iter().any(|source| has_source(e, source));
             let help = if rule.policy == JoinPolicy::Zip && node.in_edges.iter().skip(1).any(is_apart) {
-                "if the inputs have different sources, write `join: { policy: by_time, within: 10ms }`; if their messages match by \
-                 number, write `join: { patience: 16 }`"
+                "write `join: { policy: by_time, within: 10ms }` for inputs of different sources, or `join: { patience: 16 }` \
+                 for messages that match by number"
             } else {
                 "write `join: { patience: 16 }`: a partner counts as lost after 16 messages"
             };
             self.problem("E0134", &specs[at].place, message, help);
         }
     }
+}
+
+/// The help for a merging node that could deadlock.
+fn patience_help(name: &str) -> String {
+    format!("write `patience: 16` in the `join` of `{name}`: `{name}` then skips an input after 16 messages")
 }
 
 /// Returns whether another join could hold up a node. Nodes that match by sequence number, as `zip`

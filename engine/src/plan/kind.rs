@@ -62,7 +62,7 @@ impl std::fmt::Debug for Kind {
 }
 
 /// The advice after a panic in a kind.
-const PANIC_ADVICE: &str = "change its config, and report this to the author of the kind";
+const PANIC_ADVICE: &str = "change `config`, and report the panic to the author of the kind";
 
 pub(super) type PlanFn =
     fn(&Tree, &Connected, &mut Planning<'_>, &mut Problems) -> Option<Result<Box<dyn PlannedNode>, PlanErrors>>;
@@ -91,8 +91,9 @@ impl Kind {
             known.into_iter().for_each(|known| known.push(json_schema!({ "const": name, "type": "string" }).into()));
         }
         if !self.devices.is_empty() {
-            let about = "The device on which it runs, with its messages in the memory there, which need fixed shapes; `cpu` by default. \
-                         The page about GPUs says which values of the other keys a device lacks.";
+            let about = "The device on which the node runs, with its messages in the memory of the device; `cpu` by default. \
+                         Messages on a device must have fixed shapes. The GPU page lists the values of other keys that a device \
+                         does not support.";
             let names: Vec<&str> = self.devices.iter().copied().chain([CPU]).collect();
             let device = json_schema!({ "description": about, "type": "string", "enum": names });
             let object = schema.ensure_object();
@@ -134,7 +135,7 @@ impl Kind {
             Ok(())
         });
         if let Err(failure) = outcome {
-            let message = format!("kind `{}` failed to read this config: it {}", self.name, failure.text());
+            let message = format!("kind `{}` failed to read the config: {}", self.name, failure.text());
             problems.push(Problem::new("E0130", config.place.clone(), message).help(PANIC_ADVICE));
         }
     }
@@ -150,7 +151,7 @@ impl Kind {
             Ok(planned) => planned,
             Err(failure) => {
                 let mut errors = PlanErrors::default();
-                let why = format!("kind `{}` failed to declare the node's ports: it {}", self.name, failure.text());
+                let why = format!("kind `{}` failed to declare the ports: {}", self.name, failure.text());
                 errors.node(why).help(PANIC_ADVICE);
                 Some(Err(errors))
             }

@@ -32,9 +32,9 @@ impl KindWords {
         let help = match nearest(kind, names.clone()) {
             Some(_) => suggest(kind, names),
             None => match &self.that_mention(kind, kinds)[..] {
-                [] => format!("{}; `limen-run kinds` describes each", suggest(kind, names)),
+                [] => format!("{} (`limen-run kinds` describes each kind)", suggest(kind, names)),
                 some => {
-                    format!("see one of {} with `limen-run explain KIND`", some.join(", "))
+                    format!("write one of {} (`limen-run explain KIND` describes each kind)", some.join(", "))
                 }
             },
         };

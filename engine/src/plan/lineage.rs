@@ -108,7 +108,8 @@ pub(super) fn follow(nodes: &mut [NodePlan], edges: &[EdgePlan], wanted: &HashSe
         }
         let is_sink = node.outputs.is_empty();
         if kept > 0 {
-            node.notes.push(format!("keeps the origins of {kept} sources with each message"));
+            let s = if kept == 1 { "" } else { "s" };
+            node.notes.push(format!("keeps the origins of {kept} source{s} with each message"));
         }
         node.stage.traced = taken[at].is_joined && (is_sink || kept > 0);
         let told = taken[at].sources.0.iter();

@@ -61,7 +61,7 @@ impl Planner<'_> {
                 .chain([(memory.files, "the largest part is the program's files in memory".to_string())])
                 .collect();
             largest.sort();
-            let largest = largest.pop().map(|(b, what)| format!("; {what} ({})", show_bytes(b as u64)));
+            let largest = largest.pop().map(|(b, what)| format!(" ({what} with {})", show_bytes(b as u64)));
             let message = format!(
                 "the memory of the graph must be at most {}, got {}{}",
                 show_bytes(limit as u64),
@@ -93,7 +93,7 @@ impl Planner<'_> {
             nodes.iter().flat_map(|n| n.outputs.iter().map(|o| (o.device_bytes, format!("{}/{}", n.name, o.name))));
         let (bytes, largest) = largest.max().unwrap_or_default();
         let message = format!(
-            "the pools on devices must be at most {} (`run.max_memory`), got {}; the largest pool is `{largest}` ({})",
+            "the pools on devices must be at most {} (`run.max_memory`), got {} (the largest pool is `{largest}` with {})",
             show_bytes(limit as u64),
             show_bytes(memory.devices as u64),
             show_bytes(bytes as u64)

@@ -72,7 +72,8 @@ impl Planner<'_> {
                         "duplicate value of `{}/{}`, also set in `config: {{ constants: .. }}`",
                         node.name, port.name
                     );
-                    self.problem("E0163", &port.place, message, "remove the value in `constants`");
+                    let help = format!("remove `{}` from `config: {{ constants: .. }}`", port.name);
+                    self.problem("E0163", &port.place, message, help);
                 }
                 if repeated {
                     return None;
@@ -85,7 +86,7 @@ impl Planner<'_> {
                     let kind = &node.kind.value;
                     let message =
                         format!("kind `{kind}` does not support a constant value at `{}/{}`", node.name, port.name);
-                    let help = format!("connect a node, or set the value in `config`: see `limen-run explain {kind}`");
+                    let help = format!("connect a node, or set the value in `config` (see `limen-run explain {kind}`)");
                     self.problem("E0163", &value.place, message, help);
                 }
                 return None;
@@ -158,7 +159,7 @@ impl Planner<'_> {
                     Some(format!("connect another output to `{}/{port}`", node.name))
                 }
                 NodePart::Node | NodePart::Connections(_) => {
-                    Some(format!("change `{}`: see `limen-run explain {}`", node.name, node.kind.value))
+                    Some(format!("change the config of `{}` (see `limen-run explain {}`)", node.name, node.kind.value))
                 }
             });
             self.problems.push(problem);
@@ -229,13 +230,14 @@ impl Planner<'_> {
             let [from, port] = [&edge.from_name, &edge.to_name].map(|name| name.rsplit('/').next().unwrap_or(name));
             let Some(spec) = edge.spec.as_ref().filter(|_| anchor.as_deref() != Some(port)) else { continue };
             let (how, what) = if is_four(spec) {
-                (format!("the four numbers of `{port}` one by one"), "they are a quaternion")
+                (format!("the four numbers of `{port}` one by one"), "the numbers are a quaternion".to_string())
             } else if spec.may_have_angle([from, port]) {
-                (format!("`{port}` as plain numbers: between 359 and 1 degrees it is 180"), "it is an angle")
+                let how = format!("`{port}` as plain numbers, such as 180 between 359 and 1 degrees");
+                (how, format!("`{port}` is an angle"))
             } else {
                 continue;
             };
-            plan.notes.push(format!("interpolates {how}; if {what}, write `pick: nearest`"));
+            plan.notes.push(format!("interpolates {how}: write `pick: nearest` if {what}"));
         }
     }
 
@@ -266,8 +268,11 @@ impl Planner<'_> {
         if let Some(port) = trigger
             && (input_of(plan, trigger).is_none() || *policy != JoinPolicy::Sample)
         {
-            let message = format!("`trigger: {port}` requires `policy: sample` and the name of an input");
             let input = plan.inputs.first().map_or("..", |(port, _)| &**port);
+            let message = match input_of(plan, trigger) {
+                None => format!("`trigger` must be the name of an input, got `{port}`"),
+                Some(_) => format!("`trigger: {port}` requires `policy: sample`"),
+            };
             wrong(&message, &format!("write `join: {{ policy: sample, trigger: {input} }}`"));
         }
         if (pick.is_some() || anchor.is_some()) && !by_time {
@@ -285,7 +290,8 @@ impl Planner<'_> {
             return;
         }
         if anchor.is_none() {
-            wrong("`pick: interpolate` requires an `anchor`", "write `anchor:` with the input whose times are used");
+            let input = plan.inputs.first().map_or("..", |(port, _)| &**port);
+            wrong("`pick: interpolate` requires an `anchor`", &format!("write an input such as `anchor: {input}`"));
             return;
         }
         let is_known = |port: &String| {
@@ -297,16 +303,16 @@ impl Planner<'_> {
         if let Some((name, spec)) = others.find(|(_, spec)| !spec.as_ref().is_some_and(can_be_interpolated)) {
             let what = spec.as_ref().map_or_else(|| "its type".into(), ToString::to_string);
             let (why, help) = match spec {
-                Some(spec) if spec.memory != Memory::Host => ("is on a device", "write `pick: nearest`"),
+                Some(spec) if spec.memory != Memory::Host => ("is on a device", "write `pick: nearest`".to_string()),
                 Some(spec) if is_turned(spec) => {
-                    ("has an angle, or an orientation at an unknown position", "write `pick: nearest`")
+                    ("has an angle, or an orientation at an unknown position", "write `pick: nearest`".to_string())
                 }
                 _ => (
                     "is not `f32` or `f64` with a fixed shape",
-                    "put a `cast` node before this input, or write `pick: nearest`",
+                    format!("put a `cast` node upstream of `{name}`, or write `pick: nearest`"),
                 ),
             };
-            wrong(&format!("`{name}` cannot be interpolated: {what} {why}"), help);
+            wrong(&format!("`{name}` cannot be interpolated: {what} {why}"), &help);
         }
     }
 
@@ -315,7 +321,7 @@ impl Planner<'_> {
         let Some(fault) = &node.policy.fault else { return };
         let wrong = match plan.role {
             Role::Source if fault.drop > 0.0 => {
-                Some(("`drop` requires inputs, which a source does not have", "write `drop` at a downstream node"))
+                Some(("`drop` requires inputs, but a source reads none", "write `drop` at a downstream node"))
             }
             Role::Sink | Role::Infer if fault.duplicate > 0.0 => {
                 Some(("`duplicate` requires a source or a transform", "write `duplicate` at the upstream node"))
@@ -329,7 +335,7 @@ impl Planner<'_> {
         if fault.duplicate > 0.0 {
             plan.outputs.iter_mut().for_each(|output| output.emits *= 2);
         }
-        plan.notes.push("has injected faults".into());
+        plan.notes.push("runs with injected faults".into());
     }
 
     /// Refuses restarts of nodes that would lose data by them.

@@ -58,7 +58,9 @@ impl DevicePorts {
             let fits = port.spec.as_ref().is_none_or(|want| errors.check_port(&port.name, spec, want));
             if fits && !takes_rows && spec.fixed_shape().is_none() {
                 let message = format!("messages on a device must have a fixed shape, got {spec}");
-                errors.input(&port.name, message).help("remove `device`, or put a `resize` or `pad` node upstream");
+                errors
+                    .input(&port.name, message)
+                    .help("remove `device`, or put a `resize` or `pad` node upstream of this node");
             }
             inputs.push((port.name.clone(), spec.clone()));
         }
@@ -68,8 +70,8 @@ impl DevicePorts {
                 Some(spec) => outputs.push((port.name.clone(), spec.clone())),
                 None if errors.messages().next().is_some() => {}
                 None => {
-                    let message = format!("the type that `{}` produces from these messages is unknown", port.name);
-                    errors.node(message).help("remove `device`, or connect other messages");
+                    let message = format!("the type of output `{}` is unknown for these inputs", port.name);
+                    errors.node(message).help("remove `device`, or connect inputs of another type");
                 }
             }
         }

@@ -41,7 +41,7 @@ impl Planner<'_> {
                     "E0137",
                     &path.place,
                     message,
-                    "write a source as `from`, and a sink that its messages reach as `to`",
+                    "write a source at `from`, and a sink downstream of the source at `to`",
                 );
             }
             let ends = ends[0].zip(ends[1]).map(|(from, to)| (&nodes[from], &nodes[to]));
@@ -93,8 +93,11 @@ impl Planner<'_> {
                 if let Some((least, slowest, _)) = least[to].filter(|(least, _, _)| *least > deadline) {
                     let node = &nodes[slowest];
                     let (why, less) = match takes(node) {
-                        0 => ("waits".to_string(), "shorten the wait"),
-                        time => (format!("takes {} per call", show(time)), "use a faster node"),
+                        0 => ("waits".to_string(), format!("shorten the wait of `{}`", node.name)),
+                        time => (
+                            format!("takes {} per call", show(time)),
+                            format!("replace `{}` by a faster node", node.name),
+                        ),
                     };
                     let message = format!(
                         "`deadline` must be at least {}, got {}: `{}` {why} on the path from `{}` to `{}`",
@@ -104,7 +107,7 @@ impl Planner<'_> {
                         path.from,
                         path.to
                     );
-                    let help = format!("write a longer deadline, or {less}");
+                    let help = format!("write a longer `deadline`, or {less}");
                     self.problem("E0145", &path.deadline_place, message, help);
                     continue;
                 }

@@ -150,7 +150,7 @@ pub(crate) fn place(
     }
     for node in nodes.iter().filter(|node| node.helpers > 0) {
         notes.push(format!(
-            "`{}` runs its calls on threads of its own ({}) that are not pinned: parallel calls need more than one core",
+            "`{}` runs its calls on unpinned threads ({}): parallel calls require more than one core",
             node.name, node.helpers
         ));
     }
@@ -181,7 +181,7 @@ fn cpu_in_graph(
     let Some(core) = &spec.core else { return found };
     if core.value >= online || (core.value >= cpus.len() && strict) {
         let most = cpus.len().saturating_sub(1);
-        let message = format!("`core` must be 0 to {most}, got {}: this run has the CPUs {cpus:?}", core.value);
+        let message = format!("`core` must be 0 to {most}, got {}: the run has the CPUs {cpus:?}", core.value);
         let help = format!("write a core from 0 to {most}");
         problems.push(Problem::new("E0141", core.place.clone(), message).help(help));
         return found;
@@ -189,7 +189,8 @@ fn cpu_in_graph(
     let folded = core.value % cpus.len();
     if core.value >= cpus.len() {
         let (node, core, all) = (&spec.name, core.value, cpus.len());
-        notes.push(format!("`{node}` requests core {core} and runs on core {folded}: this run has {all} cores"));
+        let s = if all == 1 { "" } else { "s" };
+        notes.push(format!("`{node}` requests core {core} and runs on core {folded}: the run has {all} CPU{s}"));
     }
     Some((Placement::Core, cpus[folded]))
 }
@@ -322,13 +323,14 @@ fn check_helpers(
         if worker.is_helper && worker.cpu().is_some() && spinning.contains(&worker.cpu()) {
             let message = format!("`{}` needs a helper thread, but a worker spins on its core", node.name);
             let problem = Problem::new("E0142", specs[at].place.clone(), message);
-            problems.push(problem.help("write another `core:`, or `wait: adaptive` for this core"));
+            let help = format!("write another `core:` for `{0}`, or `wait: adaptive` for the core of `{0}`", node.name);
+            problems.push(problem.help(help));
         }
     }
     let floats = |node: &NodePlan| workers[node.worker].cpu().is_none() || node.helpers > 0;
     if let (Some(at), true) = (nodes.iter().position(floats), spinning.len() >= cpus.len()) {
         let message = format!("`{}` needs a helper thread, but workers spin on every core of this run", nodes[at].name);
         let problem = Problem::new("E0142", specs[at].place.clone(), message);
-        problems.push(problem.help("write `wait: adaptive` for one core"));
+        problems.push(problem.help("write `wait: adaptive` for one of the `cores`"));
     }
 }

@@ -79,7 +79,7 @@ impl Planner<'_> {
     /// Describes a deprecated key, and how to rename it if it is in a file.
     fn notice(&self, found: &Deprecation) -> String {
         let migrate = format!(" or run `limen-run migrate {}`", Escaped(&self.spec.file));
-        format!("has {found}{}", if found.place.line > 0 { &migrate } else { "" })
+        format!("uses {found}{}", if found.place.line > 0 { &migrate } else { "" })
     }
 
     /// Returns the files in memory that a run may need. A planned model holds everything that it
@@ -140,7 +140,7 @@ impl Planner<'_> {
         for path in &paths {
             if let Some(node) = &path.untracked_behind {
                 notes.push(format!(
-                    "the path `{}` to `{}` is not judged: messages from `{node}` do not carry the origin of `{}`",
+                    "the path from `{}` to `{}` is not judged: messages from `{node}` do not carry the origin of `{}`",
                     path.from, path.to, path.from
                 ));
             }
@@ -214,12 +214,12 @@ impl Planner<'_> {
         if !self.effort.is_spent() {
             return;
         }
-        let message = "the dependencies between the nodes are too many to check";
+        let message = "the graph has more dependencies between nodes than limen can check";
         let place = Place { line: 0, ..self.spec.place.clone() };
         let help = if is_too_wide {
             "connect fewer nodes to many sources, or split the graph and connect the parts by `udp` or `tcp`"
         } else {
-            "write `join: { patience: 16 }` at nodes with several inputs: losses upstream of such a node need no check"
+            "write `join: { patience: 16 }` at nodes with several inputs"
         };
         self.problem("E0169", &place, message, help);
     }
@@ -303,7 +303,7 @@ impl Planner<'_> {
             members.sort_unstable();
             let names: Vec<String> = members.iter().map(|i| format!("`{}`", spec.nodes[*i].name)).collect();
             let message = format!("{} form a cycle of blocking edges, which would deadlock", names.join(", "));
-            let help = "write `when_full: latest` at one of these edges";
+            let help = "write `when_full: latest` at one edge of the cycle";
             self.problem("E0122", &spec.nodes[members[0]].place, message, help);
         }
         (0..spec.nodes.len()).collect()

@@ -52,9 +52,8 @@ impl Planner<'_> {
                 (WhenFull::Latest, _) => 1,
                 (_, Some(capacity)) => {
                     if capacity < need {
-                        let message = format!(
-                            "`capacity` must be at least the {need} messages that move at once, got {capacity}"
-                        );
+                        let message =
+                            format!("`capacity` must be at least the {need} messages of one call, got {capacity}");
                         self.problem("E0133", place("capacity"), message, at_least("capacity", need));
                     }
                     capacity
@@ -68,8 +67,7 @@ impl Planner<'_> {
             for (key, mark, least, most) in marks {
                 if let Some(mark) = mark.filter(|mark| *mark < least || *mark > most) {
                     let (message, help) = if mark < least {
-                        let message =
-                            format!("`{key}` must be at least the {least} messages that move at once, got {mark}");
+                        let message = format!("`{key}` must be at least the {least} messages of one call, got {mark}");
                         (message, at_least(key, least))
                     } else {
                         (
@@ -215,7 +213,7 @@ impl Planner<'_> {
                     "E0135",
                     &place,
                     message,
-                    "bound every dimension, use at most 6, or produce smaller messages",
+                    "use at most 6 dimensions, bound every dimension, or produce smaller messages",
                 );
             }
         }

@@ -36,12 +36,9 @@ impl Planner<'_> {
             let (why, help) = match unpaced {
                 Unpaced::Ahead => (
                     "runs ahead of the clock",
-                    "write `pace: original` at the source and run the graph with `--simulated`, which does not wait for the recorded times"
-                        .to_string(),
+                    format!("write `pace: original` at `{source}`, and run the graph with `--simulated`"),
                 ),
-                Unpaced::Until(paced) => {
-                    ("has no rate", format!("write `{paced}` in the `config` of `{source}`, so that it sends by the clock"))
-                }
+                Unpaced::Until(paced) => ("has no rate", format!("write `{paced}` in the `config` of `{source}`")),
             };
             let message = format!(
                 "`{node}` samples messages of `{source}`, which {why}: the sampled message depends on thread timing"

@@ -91,7 +91,7 @@ pub enum NodeErrorKind {
         why: String,
     },
     /// A value larger than the bound planned for it.
-    #[error("{what}: expected at most the planned {bound}, found {size}; raise {key}")]
+    #[error("{what} must be at most the planned {bound}, got {size}: write a larger `{key}`")]
     TooLarge {
         /// What is too large.
         what: String,
@@ -109,7 +109,7 @@ pub enum NodeErrorKind {
     #[error(transparent)]
     Backend(#[from] BackendError),
     /// The node emitted more than it declared while planning.
-    #[error("port `{port}` received more than the {bound} messages a call that its node declared")]
+    #[error("port `{port}` must send at most the declared {bound} per call, but sent more messages")]
     EmitsBound {
         /// The output port.
         port: String,
@@ -117,7 +117,7 @@ pub enum NodeErrorKind {
         bound: usize,
     },
     /// An output with `when_full: fail` found its edge full.
-    #[error("edge `{edge}` is full and its policy is `fail`")]
+    #[error("edge `{edge}` is full (`when_full: fail`)")]
     EdgeFull {
         /// The edge, as `node/port -> node/port`.
         edge: String,
@@ -190,7 +190,7 @@ pub enum BackendError {
     #[error("the call that wrote an input has failed")]
     InputLost,
     /// The model's results differ from the recorded ones.
-    #[error("output `{output}` differs from what was recorded: {difference}")]
+    #[error("output `{output}` differs from the recorded output: {difference}")]
     Verify {
         /// Name of the model's output.
         output: String,

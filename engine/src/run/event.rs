@@ -365,12 +365,12 @@ impl fmt::Display for EventKind {
             }
             EventKind::Restarting { node, after } => write!(f, "`{node}` restarts in {}", show(after)),
             EventKind::Restarted { node } => write!(f, "`{node}` was restarted"),
-            EventKind::Detached { node } => write!(f, "`{node}` is detached; the rest continues"),
+            EventKind::Detached { node } => write!(f, "`{node}` is detached, other nodes continue"),
             EventKind::Gap { edge, every, .. } => {
-                write!(f, "nothing came through {edge} for more than {}", show(every))
+                write!(f, "no message arrived on {edge} for more than {}", show(every))
             }
             EventKind::GapEnded { edge, after, .. } => {
-                write!(f, "messages come through {edge} again after {}", show(after))
+                write!(f, "messages arrive on {edge} again after {}", show(after))
             }
             EventKind::Hangs { node, limit } => {
                 write!(f, "`{node}` has been in one turn for more than {}", show(limit))
@@ -405,7 +405,7 @@ impl fmt::Display for EventKind {
             }
             EventKind::Recovered { node, reason, lost } => {
                 let s = if *lost == 1 { "" } else { "s" };
-                write!(f, "`{node}` has recovered ({reason}); it has lost {lost} message{s} so far")
+                write!(f, "`{node}` has recovered ({reason}) and has lost {lost} message{s} so far")
             }
             EventKind::NotConnected { node, why } => write!(f, "`{node}` {why}"),
             EventKind::Disconnected { node, count, why } => {
@@ -420,15 +420,15 @@ impl fmt::Display for EventKind {
             EventKind::Reconnected { node } => write!(f, "`{node}` is connected again"),
             EventKind::SteppedBack { node, count, by } => {
                 let times = if *count == 1 { String::new() } else { format!("{count} times, the last time ") };
-                write!(f, "the clock of `{node}`'s messages was set back {times}by {}; a new segment begins", show(by))
+                write!(f, "the message clock of `{node}` was set back {times}by {}: a new segment begins", show(by))
             }
             EventKind::Silent { path, time } => write!(f, "{path}: nothing arrived for {}", show(time)),
             EventKind::SilenceEnded { path, after } => {
                 write!(f, "{path}: messages arrive again after {}", show(after))
             }
-            EventKind::StarvingEnded { node, after } => write!(f, "`{node}` has sets again after {}", show(after)),
+            EventKind::StarvingEnded { node, after } => write!(f, "`{node}` reads sets again after {}", show(after)),
             EventKind::Starves { node, edge, time } => {
-                write!(f, "`{node}` has had no set for {}: nothing comes through {edge}", show(time))
+                write!(f, "`{node}` has read no set for {}: no message arrives on {edge}", show(time))
             }
             EventKind::Missed { path, count, of, deadline, within, slowest } => {
                 let (deadline, within) = (show(deadline), show(within));
@@ -437,7 +437,7 @@ impl fmt::Display for EventKind {
             }
             EventKind::ClockSet { by } => {
                 let direction = if *by < 0 { "back" } else { "forward" };
-                write!(f, "the wall clock was set {direction} by {}; no time measured here depends on it", {
+                write!(f, "the wall clock was set {direction} by {}, which does not affect measured times", {
                     show_ns(by.unsigned_abs())
                 })
             }
@@ -473,10 +473,10 @@ mod tests {
             (failed(true, OnError::Stop), "`arm` failed in `call` after 1 call: no current; the run stops"),
             (EventKind::Restarting { node: node(), after: ms(100) }, "`arm` restarts in 100 ms"),
             (EventKind::Restarted { node: node() }, "`arm` was restarted"),
-            (EventKind::Detached { node: node() }, "`arm` is detached; the rest continues"),
+            (EventKind::Detached { node: node() }, "`arm` is detached, other nodes continue"),
             (
                 EventKind::Gap { node: node(), edge: edge(), every: ms(100) },
-                "nothing came through imu/out -> arm/in for more than 100 ms",
+                "no message arrived on imu/out -> arm/in for more than 100 ms",
             ),
             (EventKind::Hangs { node: node(), limit: ms(1000) }, "`arm` has been in one turn for more than 1.00 s"),
             (EventKind::Returned { node: node(), took: ms(1234) }, "`arm` returned after 1.23 s"),
@@ -542,20 +542,20 @@ mod tests {
             (EventKind::Silent { path: "imu -> arm".into(), time: ms(3000) }, "imu -> arm: nothing arrived for 3.00 s"),
             (
                 EventKind::Starves { node: node(), edge: edge(), time: ms(1000) },
-                "`arm` has had no set for 1.00 s: nothing comes through imu/out -> arm/in",
+                "`arm` has read no set for 1.00 s: no message arrives on imu/out -> arm/in",
             ),
             (
                 EventKind::GapEnded { node: node(), edge: edge(), after: ms(4200) },
-                "messages come through imu/out -> arm/in again after 4.20 s",
+                "messages arrive on imu/out -> arm/in again after 4.20 s",
             ),
             (
                 EventKind::SilenceEnded { path: "imu -> arm".into(), after: ms(4200) },
                 "imu -> arm: messages arrive again after 4.20 s",
             ),
-            (EventKind::StarvingEnded { node: node(), after: ms(4200) }, "`arm` has sets again after 4.20 s"),
+            (EventKind::StarvingEnded { node: node(), after: ms(4200) }, "`arm` reads sets again after 4.20 s"),
             (
                 EventKind::Recovered { node: node(), reason: "disk_full".into(), lost: 37 },
-                "`arm` has recovered (disk_full); it has lost 37 messages so far",
+                "`arm` has recovered (disk_full) and has lost 37 messages so far",
             ),
             (
                 EventKind::NotConnected { node: node(), why: "could not be opened again: no such device".into() },
@@ -569,11 +569,11 @@ mod tests {
             (EventKind::Reconnected { node: node() }, "`arm` is connected again"),
             (
                 EventKind::SteppedBack { node: node(), count: 1, by: Duration::from_millis(4_900) },
-                "the clock of `arm`'s messages was set back by 4.90 s; a new segment begins",
+                "the message clock of `arm` was set back by 4.90 s: a new segment begins",
             ),
             (
                 EventKind::SteppedBack { node: node(), count: 3, by: Duration::from_secs(2) },
-                "the clock of `arm`'s messages was set back 3 times, the last time by 2.00 s; a new segment begins",
+                "the message clock of `arm` was set back 3 times, the last time by 2.00 s: a new segment begins",
             ),
             (
                 EventKind::Missed {
@@ -588,11 +588,11 @@ mod tests {
             ),
             (
                 EventKind::ClockSet { by: -3_000_000_000 },
-                "the wall clock was set back by 3.00 s; no time measured here depends on it",
+                "the wall clock was set back by 3.00 s, which does not affect measured times",
             ),
             (
                 EventKind::CpuThrottled { by: CpuThrottle::Quota { times: 3, stopped: ms(240) } },
-                "the CPU quota was used up in 3 periods; CPUs stood still for 240 ms in total",
+                "the CPU quota was used up in 3 periods, which stopped CPUs for 240 ms in total",
             ),
             (
                 EventKind::CpuThrottled { by: CpuThrottle::Heat { cpu: Some(2), times: 1 } },
@@ -600,7 +600,7 @@ mod tests {
             ),
             (
                 EventKind::CpuThrottled { by: CpuThrottle::Frequency { cpus: 1, khz: 1_200_000, of_khz: 3_600_000 } },
-                "1 CPU may run at up to 1.20 of 3.60 GHz",
+                "the frequency of 1 CPU is limited to 1.20 of 3.60 GHz",
             ),
             (EventKind::Refused { text: "no CPU 9".into() }, "no CPU 9"),
             (EventKind::EventsLost { count: 7 }, "7 events lost: the queue was full"),

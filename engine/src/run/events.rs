@@ -247,7 +247,7 @@ impl Watcher {
             let by = i64::try_from(step).unwrap_or(if step > 0 { i64::MAX } else { i64::MIN });
             let (shown, direction) = (show_ns(by.unsigned_abs()), if step > 0 { "forward" } else { "back" });
             self.shared.note(format!(
-                "the wall clock was set {direction} by {shown} during the run; no time in this report depends on it"
+                "the wall clock was set {direction} by {shown} during the run, which does not affect measured times"
             ));
             self.shared.record_event(|| WorkerEvent::ClockSet { by });
             if let Some(clock) = self.shared.clock() {

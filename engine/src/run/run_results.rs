@@ -110,8 +110,8 @@ impl Running {
                 counts.live.notes().iter().for_each(|note| self.shared.note_of(i, note));
                 if node.role == Role::Sink && counts.taken.get() == 0 {
                     let note = match outcome {
-                        Outcome::Failed => "nothing arrived before the failure, so it left every file as it was".into(),
-                        _ => format!("nothing arrived, so it wrote nothing: {}", self.why_empty(i)),
+                        Outcome::Failed => "no message arrived before the failure, and every file is unchanged".into(),
+                        _ => format!("no message arrived, and nothing was written: {}", self.why_empty(i)),
                     };
                     self.shared.note_of(i, &note);
                 }
@@ -121,11 +121,11 @@ impl Running {
                     metrics.set("nearest_partner_ms", *nearest as f64 / 1e6);
                     let partner = match node.stage.rule.pick {
                         Pick::Interpolate => {
-                            "interpolation needs a partner on each side, and the farther of the nearest two"
+                            "interpolation requires a partner on each side, and the farther of the two nearest partners"
                         }
                         _ => "the nearest partner",
                     };
-                    let note = format!("no messages matched: {partner} was {away} away, and `within` is {within}");
+                    let note = format!("no messages matched: {partner} was {away} away (`within` is {within})");
                     self.shared.note_of(i, &note);
                 }
                 NodeReport {
@@ -222,10 +222,13 @@ impl Running {
             }
             match self.counts[at].taken.get() {
                 0 => {}
-                taken => return format!("`{}` took {taken} messages and sent none", nodes[at].name),
+                taken => {
+                    let s = if taken == 1 { "" } else { "s" };
+                    return format!("`{}` read {taken} message{s} and sent none", nodes[at].name);
+                }
             }
         }
-        format!("`{}` used none of the messages that were sent to it", nodes[at].name)
+        format!("`{0}` used none of the messages sent to `{0}`", nodes[at].name)
     }
 
     fn deadline_reports(&self) -> Vec<DeadlineReport> {

@@ -249,12 +249,12 @@ impl Running {
         let index = nodes.iter().position(|n| n.name == node);
         let index = index.ok_or_else(|| {
             let names = nodes.iter().map(|node| node.name.as_str());
-            RunError::NoSuch(format!("there is no node `{node}`; {}", suggest(node, names)))
+            RunError::NoSuch(format!("unknown node `{node}`: {}", suggest(node, names)))
         })?;
         let settings = &nodes[index].settings;
         let setting = settings.iter().find(|setting| setting.name == name).ok_or_else(|| {
             let names = settings.iter().map(|setting| setting.name.as_str());
-            RunError::NoSuch(format!("`{node}` has no setting `{name}`; {}", suggest(name, names)))
+            RunError::NoSuch(format!("unknown setting `{name}` of `{node}`: {}", suggest(name, names)))
         })?;
         if !setting.range.contains(&value) {
             let (least, most) = (setting.range.start(), setting.range.end());
@@ -263,7 +263,7 @@ impl Running {
         let change = Change::Set { name: name.to_string(), value };
         if !self.shared.command(nodes[index].worker, vec![(index, change)]) {
             return Err(RunError::Refused(format!(
-                "{COMMANDS} settings are already queued for the worker of `{node}`"
+                "at most {COMMANDS} settings may be queued for the worker of `{node}`: try again later"
             )));
         }
         Ok(())

@@ -167,7 +167,8 @@ impl Plan {
         judged: &Arc<Vec<Judged>>,
     ) -> Result<NodeParts, RunError> {
         let ports = self.planned_ports(node);
-        let planned = self.take_planned(node).ok_or_else(|| RunError::NoSuch("a plan is wired once".into()))?;
+        let planned =
+            self.take_planned(node).ok_or_else(|| RunError::NoSuch("a plan must be wired only once".into()))?;
         let plan = &self.nodes()[node];
         let pool = |name: &str, spec: &PortSpec, out: &OutputPlan| {
             let made = match (spec.memory, &planned.ports().device) {

@@ -71,7 +71,7 @@ fn angles_of_decode_are_refused_or_noted() {
         (json, "name: q, repeat: 4", "interpolates the four numbers of `d` one by one"),
         (json, "name: x, repeat: 3", ""),
         (json, "name: yaw, unit: rad", "`d` cannot be interpolated: f64[] has an angle"),
-        (json, "name: heading", "interpolates `d` as plain numbers: between 359 and 1 degrees it is 180"),
+        (json, "name: heading", "interpolates `d` as plain numbers, such as 180 between 359 and 1 degrees"),
         (json, "name: yaw, path: pose.yaw", "interpolates `d` as plain numbers"),
         (json, "name: yaw, unit: deg/s", ""),
         (json, "name: p, path: pose.yaw", "interpolates `d` as plain numbers"),

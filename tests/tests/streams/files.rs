@@ -48,7 +48,7 @@ fn a_line_that_is_too_long_fails_one_call() {
     let report = graph.run(&nodes("skip"));
     assert_eq!((report.exit_code(), report.failed_calls), (0, 1));
     assert!(
-        report.failures[0].text.contains("in.txt: message 2: expected at most the planned 8, found 100000"),
+        report.failures[0].text.contains("in.txt: message 2 must be at most the planned 8, got 100000"),
         "{:?}",
         report.failures
     );

@@ -199,7 +199,7 @@ mod tests {
             [
                 "0.000Z `arm` was restarted",
                 "0.800Z `leg` was restarted",
-                "0.810Z the wall clock was set back by 1.00 s; no time measured here depends on it",
+                "0.810Z the wall clock was set back by 1.00 s, which does not affect measured times",
                 "0.790Z … ×79 more: `arm` was restarted",
                 "1.500Z `arm` was restarted",
                 "4.500Z `leg` was restarted",

@@ -547,7 +547,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("m.onnx.data"), [0; 8]).unwrap();
         let unreadable =
-            "weights in another file, `m.onnx.data`, which cannot be read: this program has no such file in memory";
+            "weights in another file, `m.onnx.data`, which cannot be read: this program does not contain the file";
         for (name, beside, backend, expected) in [
             ("m.onnx", Some("m.onnx.data"), "rten", Ok(())),
             ("voice/m.onnx", Some("voice/m.onnx.data"), "rten", Ok(())),

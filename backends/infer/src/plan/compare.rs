@@ -169,7 +169,7 @@ mod tests {
         let mut errors = PlanErrors::default();
         assert_eq!(check_case_on(&reference, &job, false, &mut errors), Vec::<String>::new());
         let why = errors.messages().next().unwrap();
-        assert!(why.starts_with("`verify.npz` on `other`: output `logits` differs from what was recorded"), "{why}");
+        assert!(why.starts_with("`verify.npz` on `other`: output `logits` differs from the recorded output"), "{why}");
 
         let mut errors = PlanErrors::default();
         let lines = check_case_on(&reference, &job, true, &mut errors);

@@ -47,7 +47,7 @@ fn the_error_names_the_number_furthest_off() {
     assert_eq!(
         check(&[x(), y], &mock(|_| ())),
         Err(
-            "output `y` differs from what was recorded: at [1, 1] expected NaN, got 8: NaN apart where NaN is allowed \
+            "output `y` differs from the recorded output: at [1, 1] expected NaN, got 8: NaN apart where NaN is allowed \
              (atol 0.1, rtol 0.01); 2 of 6 numbers differ, this one most"
                 .into()
         )

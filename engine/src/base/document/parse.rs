@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 /// Deeper nesting is refused; a graph file needs six levels.
 const MAX_DEPTH: usize = 64;
+/// Files with more values are refused.
+const MAX_VALUES: usize = 300_000;
 /// Larger files are refused; 10,000 nodes take about 1 MiB.
 const MAX_BYTES: usize = 4 << 20;
 
@@ -32,7 +34,7 @@ impl Tree {
         let options = serde_saphyr::options! {
             strict_booleans: true,
             with_snippet: false,
-            budget: serde_saphyr::budget! { max_depth: MAX_DEPTH, flow_nesting_limit: MAX_DEPTH, max_nodes: 300_000 },
+            budget: serde_saphyr::budget! { max_depth: MAX_DEPTH, flow_nesting_limit: MAX_DEPTH, max_nodes: MAX_VALUES },
             alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 20_000 },
         };
         match serde_saphyr::from_str_with_options::<Raw>(text, options) {
@@ -83,36 +85,40 @@ fn translate(error: &serde_saphyr::Error) -> (String, &'static str) {
             ("expected a name before `:`, found a list or a map", "write a name before `:`")
         }
         Error::TaggedScalarCannotDeserializeIntoString { .. } => {
-            ("unexpected tag before a name", "remove the tag, which begins with `!`")
+            ("expected a name before `:`, found a tag", "remove the tag, which begins with `!`")
         }
         Error::UnsupportedTag { .. } | Error::InvalidBinaryBase64 { .. } | Error::BinaryNotUtf8 { .. } => {
-            ("unexpected tag", "remove the tag, which begins with `!`")
+            ("expected a value, found a tag", "remove the tag, which begins with `!`")
         }
-        Error::MultipleDocuments { .. } => ("expected one document, found several", "remove `---` and what follows it"),
-        Error::Budget { .. } => ("too many values, or too many levels of nesting", SPLIT),
+        Error::MultipleDocuments { .. } => {
+            ("expected one document, found several", "remove all documents except the first")
+        }
+        Error::Budget { .. } => {
+            return (format!("the text must have at most {MAX_VALUES} values, nested at most {MAX_DEPTH} deep"), SPLIT);
+        }
         Error::AliasReplayCounterOverflow { .. }
         | Error::AliasReplayLimitExceeded { .. }
         | Error::AliasExpansionLimitExceeded { .. }
         | Error::AliasReplayStackDepthExceeded { .. } => {
-            ("the aliases expand to too many values", "use fewer aliases, or `defaults:`")
+            ("the aliases must expand to at most 20000 values", "replace aliases by `defaults:`")
         }
         Error::RecursiveReferencesRequireWeakTypes { .. } => {
             ("an alias contains itself", "write the value in place of the alias")
         }
         Error::UnknownAnchor { .. } => (
-            "an alias has no anchor",
+            "an alias refers to an unknown anchor",
             "write `&name` before the value that `*name` repeats, or quote text that begins with `*`",
         ),
         Error::DuplicateMappingKey { key: Some(key), .. } => {
-            return (format!("duplicate key `{key}`"), "remove one of the two");
+            return (format!("duplicate key `{key}`"), "remove one of the two keys");
         }
-        Error::DuplicateMappingKey { .. } => ("duplicate key", "remove one of the two"),
+        Error::DuplicateMappingKey { .. } => ("duplicate key", "remove one of the two keys"),
         other => {
             // The library repeats the position in its text; the problem has its place.
             let text = other.to_string();
             let text = text.rfind(" at line ").map_or(&text[..], |at| &text[..at]);
             if text.contains("recursion limit") {
-                return ("too many levels of nesting".into(), SPLIT);
+                return (format!("values must be nested at most {MAX_DEPTH} deep"), "remove levels of nesting");
             }
             if text.contains("tabs ") {
                 return ("expected spaces, found a tab".into(), "indent with spaces");
@@ -280,11 +286,11 @@ mod tests {
             ("a: !!binary x", ""),
             ("a: !!binary /w==", ""),
             ("a: 1\n---\nb: 2", "expected one document"),
-            ("a: *b", "an alias has no anchor"),
+            ("a: *b", "an alias refers to an unknown anchor"),
             ("a: &a [*a]", "an alias"),
             ("a: 1\na: 2", "duplicate key `a`"),
-            (&deep[..], "too many levels of nesting"),
-            (&many[..], "too many values"),
+            (&deep[..], "nested at most 64 deep"),
+            (&many[..], "at most 300000 values"),
         ] {
             let Err(problem) = Tree::parse(text, "g.yaml") else {
                 assert_eq!(expected, "", "{text:.40}");

@@ -99,6 +99,7 @@ impl de::Error for ReadError {
             }
             _ if expected == "a list" => "write a list: `[..]`".into(),
             _ if expected.starts_with("a whole number") => "write a whole number, such as `8`".into(),
+            _ if expected == "a number" => "write a number, such as `0.5`".into(),
             _ => format!("write {expected}"),
         };
         WrongValue { message: format!("expected {expected}, found {found}"), help: Some(help), ..WrongValue::default() }
@@ -132,12 +133,8 @@ impl de::Error for ReadError {
     fn invalid_length(found: usize, expected: &dyn de::Expected) -> Self {
         let expected = expected_in_words(expected);
         let help = Some(format!("write {expected}"));
-        WrongValue {
-            message: format!("expected {expected}, found one of length {found}"),
-            help,
-            ..WrongValue::default()
-        }
-        .into()
+        WrongValue { message: format!("expected {expected}, found length {found}"), help, ..WrongValue::default() }
+            .into()
     }
     fn unknown_variant(found: &str, expected: &'static [&'static str]) -> Self {
         let (message, help) = not_one_of(found, expected);
@@ -248,10 +245,9 @@ impl<'a> TreeReader<'a> {
             other => {
                 // A scalar was most often meant for the first key.
                 let value = other.scalar().unwrap_or_else(|| "..".into());
-                let mut help = format!("keys: {}", listed(fields));
-                if let Some(first) = fields.first() {
-                    help = format!("write `{{ {first}: {value} }}`; {help}");
-                }
+                let help = fields.first().map_or("remove the value".into(), |first| {
+                    format!("write `{{ {first}: {value} }}` (keys: {})", listed(fields))
+                });
                 let (message, help) = (format!("expected a map, found {}", other.describe()), Some(help));
                 return Err(WrongValue { message, help, ..WrongValue::default() }.into());
             }
@@ -293,7 +289,12 @@ impl<'a> TreeReader<'a> {
         let wrong = WrongValue {
             place: Some(self.tree.place.clone()),
             message: format!("expected text, found {}", self.tree.value.describe()),
-            help: Some(self.tree.value.scalar().map_or("write text".into(), |value| format!("write `\"{value}\"`"))),
+            help: Some(
+                self.tree
+                    .value
+                    .scalar()
+                    .map_or("write text, such as `\"camera\"`".into(), |value| format!("write `\"{value}\"`")),
+            ),
             ..WrongValue::default()
         };
         wrong.into()

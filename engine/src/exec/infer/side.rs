@@ -36,24 +36,24 @@ impl BatchBuffer {
         let port = PortSpec::new(spec.dtype, spec.shape.iter().cloned());
         let shape: Option<Vec<usize>> = spec.shape.iter().map(Dim::max).collect();
         let (Some(shape), Some(item_bytes)) = (shape, port.max_bytes()) else {
-            let why = format!("{port} has dims without a bound; connect inputs whose size is known");
+            let why = format!("every dim of {port} must have a bound: connect inputs of a known size");
             return Err(NodeError::input(&*spec.name, why));
         };
         let varies = port.fixed_shape().is_none();
         if varies && max > 1 {
-            let why = format!("the items of {port} differ in length, so a call has one of them, not up to {max}");
+            let why = format!("the batch must be 1 because the items of {port} differ in length, got {max}");
             return Err(NodeError::input(&*spec.name, why));
         }
         let bounds = shape.clone();
         // On a device, the memory of a message has the length of its first dim.
         if is_on_device && port.shape.iter().skip(1).any(|dim| !matches!(dim, Dim::Fixed(_))) {
-            let why = format!("the items of {port} differ in length; on a device only in their first dim");
+            let why = format!("only the first dim of {port} may vary on a device");
             return Err(NodeError::input(&*spec.name, why));
         }
         let words = if is_on_device { 0 } else { item_bytes.saturating_mul(max).div_ceil(8) };
         let mut buffer = Vec::new();
         if buffer.try_reserve_exact(words).is_err() {
-            return Err(NodeError::input(&*spec.name, format!("the system has no memory for {max} of {port}")));
+            return Err(NodeError::input(&*spec.name, format!("cannot allocate a batch of {max} for {port}")));
         }
         buffer.resize(words, 0);
         Ok(BatchBuffer { dtype: spec.dtype, shape, bounds, varies, item_bytes, buffer })

@@ -38,7 +38,7 @@ pub(super) struct Held {
 fn session_of(session: &mut Option<Box<dyn AnySession>>) -> Result<&mut dyn AnySession, BackendError> {
     match session {
         Some(session) => Ok(&mut **session),
-        None => Err(BackendError::Call("the session is gone".into())),
+        None => Err(BackendError::Call("the session of the model has ended".into())),
     }
 }
 

@@ -327,7 +327,7 @@ impl Common {
             return true;
         }
         let tries = restart.tries();
-        let text = format!("it fails again after {tries} restart{}", if tries == 1 { "" } else { "s" });
+        let text = format!("failed again after {tries} restart{}", if tries == 1 { "" } else { "s" });
         let number = self.counts.done.get() + self.counts.failed.get();
         cx.shared.fail(Failure { node: self.node, call: "restart", number, text, panicked: false }, OnError::Stop);
         false

@@ -473,7 +473,7 @@ pub(crate) fn count_misses(common: &mut Common, given: usize, cx: &mut Cx) {
         }
     }
     if let Some(late) = stop {
-        let text = format!("a message came {} after its deadline, and `on_miss` is `stop`", show_ns(late));
+        let text = format!("a message arrived {} after its deadline (`on_miss: stop`)", show_ns(late));
         let number = common.counts.done.get();
         let failure = Failure { node: common.node, call: "deadline", number, text, panicked: false };
         cx.shared.fail(failure, OnError::Stop);

@@ -51,7 +51,7 @@ impl Liveness {
             return (due + 1, None);
         }
         self.is_silent = true;
-        let text = format!("nothing came through {} for more than {}", self.name, show_ns(self.every));
+        let text = format!("no message arrived on {} for more than {}", self.name, show_ns(self.every));
         (u64::MAX, Some(GapChange::Begun(text)))
     }
 }

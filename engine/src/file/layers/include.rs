@@ -23,7 +23,7 @@ pub(super) fn read(path: &Path, file: &str, folders: Option<&Folders>) -> Result
     let fail = |message: String, help: String| Problem::new("E0100", place.clone(), message).help(help);
     let unreadable = |error: io::Error| match error.kind() {
         ErrorKind::InvalidInput => fail("expected a regular file".into(), "write the path of a graph file".into()),
-        _ => fail(format!("cannot be read: {error}"), "check the path".into()),
+        _ => fail(format!("the file cannot be read: {error}"), "write the path of a readable file".into()),
     };
     let opened = match folders {
         None => InputFile::open(path).map_err(unreadable),
@@ -130,7 +130,8 @@ impl IncludeReader<'_, '_> {
             }
         };
         if self.open.contains(&real) {
-            self.problem(&item.place, format!("`{written}` includes itself"), "remove this file from `include`");
+            let help = format!("remove `{written}` from `include`");
+            self.problem(&item.place, format!("`{written}` includes itself"), &help);
             return None;
         }
         let mut tree = match Tree::parse(&text, &file) {
@@ -164,7 +165,7 @@ impl IncludeReader<'_, '_> {
             for (key, _) in over.get(made).map_or(&[][..], Tree::entries) {
                 if let Some((first, _)) = known.iter().find(|(known, _)| known.name == key.name) {
                     let message = format!("duplicate `{}` in `{made}`, also defined at {}", key.name, first.place);
-                    let help = "rename one of the two; to change an existing entry, use an overlay or a profile";
+                    let help = format!("rename one `{0}`, or change `{0}` with an overlay or a profile", key.name);
                     self.problems.push(Problem::new("E0149", key.place.clone(), message).help(help));
                 }
             }

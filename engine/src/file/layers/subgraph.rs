@@ -142,7 +142,7 @@ impl Expansion<'_, '_> {
             // So large a part of a graph is not planned for the sake of further problems.
             self.nodes.truncate(1);
             let message = format!("the graph must expand to at most {MAX_NODES} nodes");
-            return self.problem("E0153", &key.place, message, "nest fewer subgraphs");
+            return self.problem("E0153", &key.place, message, "use fewer subgraphs, or subgraphs with fewer nodes");
         }
         self.connections(&mut node, scope);
         let name = format!("{}{}", scope.prefix, key.name);
@@ -181,8 +181,15 @@ impl Expansion<'_, '_> {
                 let only = scope.inputs.iter().next().filter(|_| port.is_empty() && scope.inputs.len() == 1);
                 let Some(outer) = scope.inputs.get(port).or(only.map(|(_, outer)| outer)) else {
                     let place = from.place.clone();
-                    let message = format!("the subgraph has no input `{port}`");
-                    let help = suggest(port, scope.inputs.keys().map(String::as_str));
+                    let names = scope.inputs.keys().map(String::as_str);
+                    let (message, help) = match port {
+                        "" if !scope.inputs.is_empty() => {
+                            let names: Vec<String> = names.map(|name| format!("`{INPUTS}/{name}`")).collect();
+                            let help = format!("write one of {}", names.join(", "));
+                            (format!("expected `{INPUTS}/NAME`, found `{text}`"), help)
+                        }
+                        _ => (format!("the subgraph has no input `{port}`"), suggest(port, names)),
+                    };
                     return self.problem("E0155", &place, message, help);
                 };
                 if outer.value == Value::Null {
@@ -215,12 +222,13 @@ impl Expansion<'_, '_> {
             return self.problem("E0153", &subgraph.place, format!("unknown subgraph `{wanted}`"), help);
         };
         if scope.within.contains(&wanted) || scope.within.len() >= MAX_DEPTH {
-            let message = if scope.within.contains(&wanted) {
-                format!("subgraph `{wanted}` contains itself")
+            let (message, help) = if scope.within.contains(&wanted) {
+                (format!("subgraph `{wanted}` contains itself"), format!("remove node `{}`", key.name))
             } else {
-                format!("subgraphs must be nested at most {MAX_DEPTH} deep")
+                let help = format!("replace node `{}` by the nodes of subgraph `{wanted}`", key.name);
+                (format!("subgraphs must be nested at most {MAX_DEPTH} deep"), help)
             };
-            return self.problem("E0153", &subgraph.place, message, "write the nodes in place of one subgraph");
+            return self.problem("E0153", &subgraph.place, message, help);
         }
         let Some(parameters) = self.parameters(key, wanted, definition, node.get("config")) else { return };
         let parameters = parameters.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
@@ -324,8 +332,9 @@ impl Expansion<'_, '_> {
                 }
                 _ => {
                     let n = declared.len();
-                    let message = format!("`from` requires a single input, but subgraph `{wanted}` has {n}");
-                    self.problem("E0155", &from.place, message, "write `inputs: { NAME: node/port }`");
+                    let message = format!("`from` requires a single input, but subgraph `{wanted}` has {n} inputs");
+                    let help = if n == 0 { "remove `from`" } else { "write `inputs: { NAME: node/port }`" };
+                    self.problem("E0155", &from.place, message, help);
                 }
             }
         }
@@ -362,7 +371,8 @@ impl Expansion<'_, '_> {
         for (port, output) in definition.get("outputs").map_or(&[][..], Tree::entries) {
             let from = if matches!(output.value, Value::Map(_)) { output.get("from") } else { Some(output) };
             let Some(text) = from.and_then(Tree::as_text) else {
-                let message = format!("output `{}` of subgraph `{wanted}` must be a node", port.name);
+                let found = output.value.describe();
+                let message = format!("output `{}` of subgraph `{wanted}` must be a node, got {found}", port.name);
                 self.problem(
                     "E0155",
                     &port.place,
@@ -466,11 +476,16 @@ impl Expansion<'_, '_> {
                 None => outputs.values().next().filter(|_| outputs.len() == 1),
             };
             let Some(found) = found else {
-                let message = match port {
-                    Some(port) => format!("`{node}` has no output `{port}`"),
-                    None => format!("expected one output of `{node}`, found {}", outputs.len()),
+                let Some(port) = port else {
+                    let names: Vec<String> = outputs.keys().map(|port| format!("`{node}/{port}`")).collect();
+                    let help = match names.is_empty() {
+                        true => "connect another node".into(),
+                        false => format!("write one of {}", names.join(", ")),
+                    };
+                    return Err((format!("expected one output of `{node}`, found {}", outputs.len()), help));
                 };
-                return Err((message, suggest(port.unwrap_or(""), outputs.keys().map(String::as_str))));
+                let help = suggest(port, outputs.keys().map(String::as_str));
+                return Err((format!("`{node}` has no output `{port}`"), help));
             };
             text = found.clone();
         }

@@ -100,7 +100,7 @@ impl<'a> Variables<'a> {
             filled.changed = true;
             if filled.text.len() > MAX_TEXT {
                 let message = format!("the text must be at most {} KiB after substitution", MAX_TEXT >> 10);
-                return Err((message, "put the text into a file".into()));
+                return Err((message, "shorten the values of the variables".into()));
             }
             rest = &rest[at + end + 1..];
         }
@@ -155,17 +155,18 @@ impl<'a> Variables<'a> {
         }
         let listed = self.layers.env.iter().any(|listed| listed == name);
         if !listed && !name.starts_with("LIMEN_") {
-            let help = format!("rename it to `LIMEN_{name}`, or allow it with `--env {name}`");
+            let help = format!("run with `--env {name}`, or rename the variable to `LIMEN_{name}`");
             return Err((format!("the graph is not allowed to read the variable `{name}`"), help));
         }
         match (std::env::var(name), default) {
             (Ok(value), _) => Ok((value, (!listed).then(|| whole.to_string()))),
             (Err(std::env::VarError::NotPresent), Some(default)) => Ok((default.to_string(), None)),
             (Err(std::env::VarError::NotPresent), None) => {
-                Err((format!("the variable `{name}` is not set"), format!("set it, or write `${{{name}:-default}}`")))
+                let help = format!("set `{name}`, or write `${{{name}:-default}}`");
+                Err((format!("the variable `{name}` is not set"), help))
             }
             (Err(std::env::VarError::NotUnicode(_)), _) => {
-                Err((format!("the variable `{name}` must be UTF-8"), "set it to UTF-8 text".to_string()))
+                Err((format!("the variable `{name}` must be UTF-8"), format!("set `{name}` to UTF-8 text")))
             }
         }
     }

@@ -40,7 +40,7 @@ impl SpecReader<'_> {
                 }
                 Some(first) => {
                     let message = format!("duplicate node `{}`, also defined at {first}", key.name);
-                    self.problem("E0149", &key.place, message, "rename one of the two");
+                    self.problem("E0149", &key.place, message, "rename one of the two nodes");
                 }
             }
         }
@@ -119,12 +119,12 @@ impl SpecReader<'_> {
             }
         }
         if node.core.is_some() && node.cpu.is_some() {
-            self.problem("E0117", &node.place, "both `core` and `cpu` are set", "remove `core` or `cpu`");
+            self.problem("E0117", &node.place, "expected `core` or `cpu`, found both", "remove `core` or `cpu`");
         }
         let is_map = matches!(tree.value, Value::Map(_));
         if is_map && node.places.get("kind").is_none() && !tree.has_misspelt("kind", &self.problems.0[before..]) {
             let message = format!("`kind` is missing in node `{}`", key.name);
-            self.problem("E0112", &key.place, message, "add `kind: ..`; `limen-run kinds` lists the kinds");
+            self.problem("E0112", &key.place, message, "add `kind: ..` with a kind from `limen-run kinds`");
         }
         node
     }
@@ -140,7 +140,7 @@ impl SpecReader<'_> {
                 self.problem(
                     "E0105",
                     &tree.place,
-                    "`on_error` must be a word or `restart` with its settings, got an empty map",
+                    "`on_error` must be a word or a map with `restart`, got an empty map",
                     "write `on_error: { restart: { max: 3 } }`",
                 );
             } else if let Some(within) = spec.within.map(Span::as_nanos).filter(|within| *within <= longest) {
@@ -149,7 +149,7 @@ impl SpecReader<'_> {
                     "`within` must be longer than the backoff of {} restarts ({longest}), got {within}",
                     spec.max
                 );
-                let help = format!("write `within:` with more than {longest}");
+                let help = format!("write `within:` above {longest}");
                 self.problem("E0106", &tree.place, message, help);
             }
             if spec.max == 0 {
@@ -224,7 +224,7 @@ impl SpecReader<'_> {
                 output.filter(|output| is_name(&node) && output.contains('/')).map(|output| output.replace('/', "."));
             let help = dotted.filter(|dotted| is_name(dotted)).map_or_else(
                 || "write the name of a node of this graph".to_string(),
-                |dotted| format!("write `{node}/{dotted}`: names of ports have no `/`"),
+                |dotted| format!("write `{node}/{dotted}`, with `.` instead of `/` in the port"),
             );
             self.problem("E0114", &from.place, message, help);
             return None;

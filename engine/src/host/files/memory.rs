@@ -113,12 +113,12 @@ impl MemoryFiles {
             self.opened.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_string());
         }
         found.ok_or_else(|| {
-            let mut why = "this program has no such file in memory".to_string();
+            let mut why = "this program does not contain the file".to_string();
             let names: Vec<String> =
                 self.files.keys().take(MAX_SHOWN).map(|name| format!("`{PREFIX}{name}`")).collect();
             if !names.is_empty() {
                 let more = if self.files.len() > MAX_SHOWN { ", …" } else { "" };
-                why.push_str(&format!("; it has {}{more}", names.join(", ")));
+                why.push_str(&format!(": write one of {}{more}", names.join(", ")));
             }
             io::Error::new(io::ErrorKind::NotFound, why)
         })

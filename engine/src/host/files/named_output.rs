@@ -93,7 +93,7 @@ pub fn hold_output(path: &Path) -> io::Result<Option<File>> {
         PathKind::File => Ok(None),
         PathKind::Stream => open_stream(path).map(Some).map_err(|error| match error.raw_os_error() {
             Some(code) if code == nix::errno::Errno::ENXIO as i32 => {
-                io::Error::new(error.kind(), "no process reads the pipe; start its reader first")
+                io::Error::new(error.kind(), "no process reads the pipe: start the reader of the pipe first")
             }
             _ => error,
         }),
@@ -222,7 +222,7 @@ mod tests {
         // A pipe without a reader is refused, and does not block.
         assert_eq!(write_output(&at("pipe"), b"x").unwrap_err().raw_os_error(), Some(nix::errno::Errno::ENXIO as i32));
         let held = hold_output(&at("pipe")).unwrap_err();
-        assert_eq!(held.to_string(), "no process reads the pipe; start its reader first");
+        assert_eq!(held.to_string(), "no process reads the pipe: start the reader of the pipe first");
         assert!(hold_output(&at("file")).unwrap().is_none() && hold_output(Path::new("/dev/null")).unwrap().is_some());
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let mut reader = File::from(openat(AT_FDCWD, &at("pipe"), flags, Mode::empty()).unwrap());

@@ -53,7 +53,7 @@ fn a_file_in_memory_is_found_by_its_name_and_nowhere_else() {
     let mut folders = Folders { graph: at("graph"), ..Folders::default() };
     folders.memory.add("a", &b"memory"[..]);
     folders.memory.add("voice/b", b"beside".to_vec());
-    let missing = "this program has no such file in memory; it has `mem:a`, `mem:voice/b`";
+    let missing = "this program does not contain the file: write one of `mem:a`, `mem:voice/b`";
     for (path, expected) in [
         ("mem:a", Ok("memory")),
         ("./mem:a", Ok("disk")),

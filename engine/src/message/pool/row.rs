@@ -162,8 +162,10 @@ impl PoolRow {
 /// this aborts the process, because a panic could be caught and the count raised further each time.
 #[cold]
 fn too_many_handles() -> ! {
-    let _ =
-        writeln!(std::io::stderr(), "limen: a tensor has {MOST_HANDLES} handles: they are leaked and never dropped");
+    let _ = writeln!(
+        std::io::stderr(),
+        "limen: the program must drop handles of tensors, found {MOST_HANDLES} handles of one tensor"
+    );
     std::process::abort()
 }
 

@@ -30,7 +30,8 @@ impl FromStr for PortSpec {
             },
         };
         let named: StrDeserializer<'_, NameError> = name.into_deserializer();
-        let dtype = DType::deserialize(named).map_err(|e| format!("`{text}`: {e}"))?;
+        let dtype = DType::deserialize(named)
+            .map_err(|e| format!("`{text}`: {e}").replacen("unknown variant", "unknown element type", 1))?;
         let mut shape = Vec::new();
         for dim in dims.split(',').map(str::trim).filter(|_| !dims.trim().is_empty()) {
             let most = dim.strip_prefix("<=").or_else(|| dim.strip_prefix('≤'));

@@ -81,11 +81,11 @@ impl Wired {
         let name = format!("{}/{}", plan.name, out.name);
         let (emits, worker) = (out.emits, plan.worker);
         if out.spec.as_ref().is_some_and(|spec| spec.memory != Memory::Host) {
-            let why = "its messages are in the memory of a device; tap the `to_host` node after it";
+            let why = "the messages must be in host memory, got device memory: tap the downstream `to_host` node";
             return Err(RunError::Refused(format!("a tap on `{name}`: {why}")));
         }
         let parts =
-            parts_of(&mut self.workers, node).ok_or_else(|| RunError::NoSuch(format!("no node of `{name}`")))?;
+            parts_of(&mut self.workers, node).ok_or_else(|| RunError::NoSuch(format!("unknown node of `{name}`")))?;
         same_payload::<T>(&name, parts.planned.output_types().get(output).copied())?;
         if !(1..=MAX_TAPPED).contains(&hold) {
             return Err(RunError::Refused(format!("a tap on `{name}`: `hold` must be 1 to {MAX_TAPPED}, got {hold}")));
@@ -160,7 +160,7 @@ impl Wired {
         let nodes = self.plan.nodes();
         nodes.iter().position(|n| n.name == name).ok_or_else(|| {
             let names = nodes.iter().map(|n| n.name.as_str());
-            RunError::NoSuch(format!("there is no node `{name}`; {}", suggest(name, names)))
+            RunError::NoSuch(format!("unknown node `{name}`: {}", suggest(name, names)))
         })
     }
 
@@ -176,8 +176,11 @@ impl Wired {
         };
         let output = found.ok_or_else(|| {
             let all: Vec<String> = outputs.iter().map(|out| format!("`{node}/{}`", out.name)).collect();
-            let all = if all.is_empty() { "none".into() } else { all.join(", ") };
-            RunError::NoSuch(format!("`{name}` is not an output; the outputs of `{node}`: {all}"))
+            let help = match all.is_empty() {
+                true => format!("`{node}` has no outputs"),
+                false => format!("write one of {}", all.join(", ")),
+            };
+            RunError::NoSuch(format!("unknown output `{name}`: {help}"))
         });
         Ok((at, output?))
     }
@@ -185,13 +188,15 @@ impl Wired {
     fn take_handle<H: 'static, T: Payload>(&mut self, name: &str, kind: HandleKind) -> Result<H, RunError> {
         let node = self.node(name)?;
         let Some(made) = self.handles.get(&node) else {
-            let was =
-                if self.endpoints.iter().any(|(at, _)| *at == node) { "is already taken" } else { "does not exist" };
-            return Err(RunError::NoSuch(format!("{} `{name}` {was}", kind.name())));
+            let kind = kind.name();
+            return Err(RunError::NoSuch(match self.endpoints.iter().any(|(at, _)| *at == node) {
+                true => format!("{kind} `{name}` is already taken"),
+                false => format!("unknown {kind} `{name}`"),
+            }));
         };
         if made.handle.is::<H>() {
             let handle = self.handles.remove(&node).and_then(|made| made.handle.downcast().ok());
-            return handle.map(|handle| *handle).ok_or_else(|| RunError::NoSuch(format!("no `{name}`")));
+            return handle.map(|handle| *handle).ok_or_else(|| RunError::NoSuch(format!("unknown handle `{name}`")));
         }
         same_payload::<T>(name, Some(made.ty))?;
         let other = if kind == HandleKind::Inlet { HandleKind::Outlet } else { HandleKind::Inlet };
@@ -205,10 +210,9 @@ impl Wired {
         if names.is_empty() {
             return Ok(());
         }
-        let (names, are) = (names.join(", "), if names.len() == 1 { "has" } else { "have" });
         Err(RunError::Refused(format!(
-            "{names} {are} no program at the other end: a program that embeds the graph has to take inlets and outlets before \
-             the start"
+            "a program must take {} before the start: run the graph from the program that embeds the graph",
+            names.join(", ")
         )))
     }
 }
@@ -219,7 +223,8 @@ impl Plan {
         let memory = self.memory();
         let fits = |bytes: &usize| memory.total().saturating_add(*bytes) <= memory.limit;
         let bytes = pool_bytes(spec, slots, 1, 0).filter(fits);
-        let bytes = bytes.ok_or_else(|| format!("{slots} buffers of {spec} exceed what `run.max_memory` leaves"));
+        let bytes =
+            bytes.ok_or_else(|| format!("{slots} buffers of {spec} exceed the memory left by `run.max_memory`"));
         let pool = bytes.and_then(|_| Pool::new(name, spec, slots, 1));
         pool.map_err(|why| RunError::Refused(format!("buffers for a handle at `{name}`: {why}")))
     }

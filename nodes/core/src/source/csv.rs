@@ -296,9 +296,9 @@ mod tests {
         let found = rows_of(&text, &[], 2, Bytes(8));
         assert_eq!((found.len(), &*found[0], &*found[3]), (8, "0 1", "4 5"), "{found:?}");
         for (n, expected) in [
-            (1, "t.csv:3: expected at most the planned 8, found 300001; raise max_bytes"),
-            (2, "t.csv:4: expected at most the planned 8, found 600001"),
-            (5, "t.csv:3: expected at most the planned 8, found 300001"),
+            (1, "t.csv:3 must be at most the planned 8, got 300001: write a larger `max_bytes`"),
+            (2, "t.csv:4 must be at most the planned 8, got 600001"),
+            (5, "t.csv:3 must be at most the planned 8, got 300001"),
         ] {
             assert!(found[n].starts_with(expected), "{n}: {found:?}");
         }

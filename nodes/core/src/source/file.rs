@@ -251,7 +251,7 @@ mod tests {
         let said = messages(b"a\n123456789\nb\n123456789", Framing::Lines, 8, 1);
         assert_eq!(said[0], "a");
         assert!(
-            said[1].starts_with("f: message 2: expected at most the planned 8, found 9; raise max_bytes"),
+            said[1].starts_with("f: message 2 must be at most the planned 8, got 9: write a larger `max_bytes`"),
             "{said:?}"
         );
         assert_eq!(said[2], "b");
@@ -259,8 +259,8 @@ mod tests {
         let said = messages(b"\0\0\0\x01a\xff\xff\xff\xffbc", Framing::Length, 8, 2);
         let expected = [
             "a",
-            "f: message 2: expected at most the planned 8, found 4294967295",
-            "f: message 3: expected a complete message",
+            "f: message 2 must be at most the planned 8, got 4294967295",
+            "f: message 3: the file ends within the message",
         ];
         for (n, expected) in expected.iter().enumerate() {
             assert!(said[n].starts_with(expected) && said[n + 3].starts_with(expected), "{said:?}");

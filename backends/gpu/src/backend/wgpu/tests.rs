@@ -191,7 +191,7 @@ fn pipelines_are_kept_for_the_next_start() {
     std::fs::set_permissions(&entry, std::fs::Permissions::from_mode(0o620)).unwrap();
     let (compiled, from_disk, warnings) = load();
     assert_eq!((compiled, from_disk), (1, 0));
-    assert!(warnings[0].ends_with("another user may have written it"), "{warnings:?}");
+    assert!(warnings[0].ends_with("the file must be writable by this user only"), "{warnings:?}");
     // Written anew.
     assert_eq!(load(), (0, 1, vec![]));
     let mut changed = std::fs::read(&entry).unwrap();

@@ -159,7 +159,7 @@ fn outputs_that_differ_from_the_recorded_ones_fail_the_plan() {
     let verify = json!({ "case": "verify.npz", "atol": 0.0, "rtol": 0.0 });
     fails(
         json!({ "model": "digits.onnx", "verify": verify }),
-        &["\"verify.case\"", "`verify.npz`: output `logits` differs from what was recorded: at ["],
+        &["\"verify.case\"", "`verify.npz`: output `logits` differs from the recorded output: at ["],
     );
 }
 
@@ -340,7 +340,7 @@ fn what_is_wrong_on_every_backend_is_said_once() {
             "max",
             "`max` names `yy`; its outputs are `y`",
         ),
-        (case("differs.npz"), "verify.case", "output `y` differs from what was recorded"),
+        (case("differs.npz"), "verify.case", "output `y` differs from the recorded output"),
         (state("only.onnx"), "state", "its only output `s2` is a state"),
         (state("m.onnx"), "state", "the state `s` is not an input of the model, which has `x`"),
     ] {
@@ -563,8 +563,8 @@ fn a_first_dim_that_is_no_batch_is_refused_with_batches() {
         (Some(json!({ "against": "rten" })), depends),
         (case("one"), depends),
         (case("alike"), depends),
-        (case("alone"), "`alone.npz`: only in calls of several items: output `y` differs from what was recorded"),
-        (case("together"), "`together.npz`: only one item at a time: output `y` differs from what was recorded"),
+        (case("alone"), "`alone.npz`: only in calls of several items: output `y` differs from the recorded output"),
+        (case("together"), "`together.npz`: only one item at a time: output `y` differs from the recorded output"),
     ] {
         let found = plan("attend", four.clone(), verify).unwrap_err();
         assert!(

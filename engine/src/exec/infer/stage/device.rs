@@ -150,7 +150,7 @@ impl InferStage {
                 let calls = calls_of(session)?;
                 while flight.failure.is_none() && !calls.wait(&flight.ticket, Duration::from_secs(1)) {}
                 if !sends_at_once {
-                    return Err(NodeError::other("its session is gone"));
+                    return Err(NodeError::other("the session of the model has ended"));
                 }
                 Ok(calls
                     .finish(flight.ticket)
