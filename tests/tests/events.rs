@@ -201,11 +201,11 @@ fn a_thread_waiting_for_events_is_woken_by_a_hang() {
     });
     let (event, events) = reader.join().unwrap();
     let event = event.expect("an event");
-    assert_eq!(event.to_string(), "`f` has been in one turn for more than 20.0 ms");
+    assert_eq!(event.to_string(), "`f` has not returned for more than 20.0 ms");
     assert!(!events.is_over());
     let report = running.stop(Drain::within(Duration::from_millis(50)));
     assert_eq!(report.exit_code(), 70);
-    assert!(report.notes.iter().any(|note| note.contains("`f` has been in one turn")), "{:?}", report.notes);
+    assert!(report.notes.iter().any(|note| note.contains("`f` has not returned")), "{:?}", report.notes);
     // Waiting for events of a finished run returns at once.
     assert!(events.is_over());
     let begin = Instant::now();

@@ -29,7 +29,7 @@ fn failures_and_hangs_are_printed_during_the_run() {
         let mut err = BufReader::new(child.stderr.take().unwrap());
         let mut lines = Vec::new();
         let is_said = |lines: &[String], what: &str| lines.iter().any(|line| line.contains(what));
-        let wanted = ["`fails` failed in `call` after 0 calls", "`hangs` has been in one turn for more than 100 ms"];
+        let wanted = ["`fails` failed in `call` after 0 calls", "`hangs` has not returned for more than 100 ms"];
         while !(wanted.iter().all(|what| is_said(&lines, what)) && lines.iter().any(|line| stands_for(line) > 1)) {
             let mut line = String::new();
             assert!(err.read_line(&mut line).unwrap() > 0, "it ended after {lines:#?}");

@@ -216,7 +216,10 @@ impl PlanErrors {
     /// connected to it, if there is a better one than to connect it. The engine names the
     /// connections without an input, and the inputs without a connection.
     pub fn connections(&mut self, inputs: impl IntoIterator<Item = (String, Option<String>)>) {
-        self.add(NodePart::Connections(inputs.into_iter().collect()), "its connections do not match its inputs".into());
+        self.add(
+            NodePart::Connections(inputs.into_iter().collect()),
+            "the connections must match the inputs of the node".into(),
+        );
     }
 
     /// Appends all problems of `others`.

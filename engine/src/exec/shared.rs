@@ -303,7 +303,7 @@ impl RunShared {
     #[cold]
     pub(crate) fn hangs(&self, node: usize) {
         let (name, limit) = (self.name(node), show_ns(self.watchdog));
-        self.note(format!("`{name}` has been in one turn for more than {limit}"));
+        self.note(format!("`{name}` has not returned for more than {limit}"));
         self.mark_reported(node);
         self.record_event(|| WorkerEvent::Hangs { node });
     }
@@ -315,7 +315,7 @@ impl RunShared {
         if !self.take_reported(node) {
             // The watchdog did not look while the turn ran.
             let (name, took) = (self.name(node), show_ns(took));
-            self.note(format!("`{name}` has been in one turn for {took}"));
+            self.note(format!("`{name}` returned after {took}"));
         }
         self.record_event(|| WorkerEvent::Returned { node, took });
     }

@@ -73,7 +73,7 @@ pub(crate) fn apply(place: &ThreadPlace) -> Pinned {
             _ => "the kernel did not apply the policy".to_string(),
         };
         format!(
-            "real time ({rt}) failed: {why}; allow real time with `ulimit -r {}`, CAP_SYS_NICE or LimitRTPRIO",
+            "real time ({rt}) failed: {why}. Allow real time with `ulimit -r {}`, CAP_SYS_NICE or LimitRTPRIO",
             rt.priority
         )
     });
@@ -139,7 +139,7 @@ const THREAD_BYTES: u64 = 72 << 20;
 pub(crate) fn lock_memory(planned: usize, threads: usize) -> Result<(), String> {
     use nix::sys::mman::{MlockAllFlags, mlockall};
     use nix::sys::resource::{Resource, getrlimit};
-    let allow = "allow locked memory with `ulimit -l unlimited`, CAP_IPC_LOCK or LimitMEMLOCK";
+    let allow = "Allow locked memory with `ulimit -l unlimited`, CAP_IPC_LOCK or LimitMEMLOCK";
     let status = crate::host::files::system_text("/proc/self/status").unwrap_or_default();
     let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let kib = |text: &str| text.trim_end_matches("kB").trim().parse::<u64>().ok();
@@ -150,18 +150,18 @@ pub(crate) fn lock_memory(planned: usize, threads: usize) -> Result<(), String> 
     if effective >> CAP_IPC_LOCK & 1 == 0 && limit < need {
         let show = crate::base::unit::show_bytes;
         return Err(format!(
-            "locking memory failed: the limit must be at least {}, got {}; {allow}",
+            "locking memory failed: the limit must be at least {}, got {}. {allow}",
             show(need),
             show(limit)
         ));
     }
     mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE)
-        .map_err(|error| format!("locking memory failed: {}; {allow}", error.desc()))?;
+        .map_err(|error| format!("locking memory failed: {}. {allow}", error.desc()))?;
     let status = crate::host::files::system_text("/proc/self/status").unwrap_or_default();
     let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
     let kib = locked.and_then(|text| text.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
     if kib == Some(0) {
-        Err(format!("locking memory failed: the kernel reports no locked memory; {allow}"))
+        Err(format!("locking memory failed: the kernel reports no locked memory. {allow}"))
     } else {
         Ok(())
     }

@@ -188,7 +188,7 @@ impl<T: Plain> SealedPayload for T {
     }
     #[inline]
     fn share(message: &Message<Self>) -> Message<Self> {
-        const { assert!(size_of::<T>() <= 64, "a plain payload is at most 64 bytes; use a tensor") };
+        const { assert!(size_of::<T>() <= 64, "a plain payload must be at most 64 bytes: use a tensor") };
         Message { head: message.head, body: message.body.clone() }
     }
 }

@@ -476,7 +476,9 @@ impl Planner<'_> {
                         .map(|n| format!("`{}/{n}`", producer.name))
                         .collect::<Vec<_>>()
                         .join(", ");
-                    (format!("node `{}` has several outputs", producer.name), format!("write one of {all}"))
+                    let n = producer.outputs.len();
+                    let message = format!("expected one output of `{}`, found {n}", producer.name);
+                    (message, format!("write one of {all}"))
                 };
                 self.problem("E0123", place, message, help);
                 None

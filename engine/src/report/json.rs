@@ -91,9 +91,9 @@ impl fmt::Display for TailCauseReport {
         let node = self.node.as_deref().unwrap_or("?");
         match (self.cause, &self.behind) {
             (TailCause::Queued, Some(behind)) if behind == node => {
-                write!(f, "queued at {node} behind its earlier calls")
+                write!(f, "queued at {node} after earlier calls")
             }
-            (TailCause::Queued, Some(behind)) => write!(f, "queued at {node} behind {behind}"),
+            (TailCause::Queued, Some(behind)) => write!(f, "queued at {node} after calls of {behind}"),
             (TailCause::Queued, None) => write!(f, "queued at {node}"),
             (TailCause::Partner, _) => write!(f, "waited at {node} for a partner"),
             (TailCause::Batch, _) => write!(f, "waited at {node} for a batch"),
@@ -142,7 +142,7 @@ mod tests {
                 to_value(tail),
                 json!({ "from": "a", "to": "z", "quantile": 0.5, "limit_ns": 9, "beyond": 4, "judged": 3,
                         "causes": [{ "cause": "queued", "node": "a", "behind": "b", "messages": 3, "excess_ns": 5000,
-                                     "longest_ns": 7000, "text": "queued at a behind b" }] }),
+                                     "longest_ns": 7000, "text": "queued at a after calls of b" }] }),
             ),
             (
                 to_value(handle),

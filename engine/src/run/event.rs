@@ -373,7 +373,7 @@ impl fmt::Display for EventKind {
                 write!(f, "messages arrive on {edge} again after {}", show(after))
             }
             EventKind::Hangs { node, limit } => {
-                write!(f, "`{node}` has been in one turn for more than {}", show(limit))
+                write!(f, "`{node}` has not returned for more than {}", show(limit))
             }
             EventKind::Overdue { node, limit } => {
                 write!(f, "a call of `{node}` has been in flight for more than {}", show(limit))
@@ -478,7 +478,7 @@ mod tests {
                 EventKind::Gap { node: node(), edge: edge(), every: ms(100) },
                 "no message arrived on imu/out -> arm/in for more than 100 ms",
             ),
-            (EventKind::Hangs { node: node(), limit: ms(1000) }, "`arm` has been in one turn for more than 1.00 s"),
+            (EventKind::Hangs { node: node(), limit: ms(1000) }, "`arm` has not returned for more than 1.00 s"),
             (EventKind::Returned { node: node(), took: ms(1234) }, "`arm` returned after 1.23 s"),
             (
                 EventKind::Overdue { node: node(), limit: ms(20) },

@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(
             line.json(),
             json!({ "time": 1.5, "level": "warning", "event": "hangs", "node": "arm", "at": 1_500_000_000, "count": 1,
-                    "message": "`arm` has been in one turn for more than 100 ms" })
+                    "message": "`arm` has not returned for more than 100 ms" })
         );
         assert!(limiter.add(event(1_600, kind())).is_none() && limiter.add(event(1_700, kind())).is_none());
         let lines = limiter.due(UNIX_EPOCH + Duration::from_secs(3), false);
