@@ -394,7 +394,7 @@ fn a_graph_with_untaken_handles_does_not_start() {
     refused(wired(ECHO).drive(Clock::Monotonic).unwrap_err());
     let mut graph = wired(ECHO);
     let _inlet = graph.inlet::<Tensor>("a").unwrap();
-    assert!(graph.start().unwrap_err().to_string().starts_with("`z` has no program"));
+    assert!(graph.start().unwrap_err().to_string().starts_with("a program must take `z`"));
 }
 
 /// Promise (handles): An inlet accepts only buffers that it loaned and that have no other handle.

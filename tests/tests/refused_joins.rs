@@ -106,7 +106,7 @@ fn contradictory_join_policies_are_refused() {
         (
             "m: { kind: merge, inputs: { x: a, y: a }, join: { policy: in_turn } }",
             "5:3 E0134",
-            "several of its inputs come from `a`",
+            "several inputs come from `a`",
         ),
     ] {
         check(&graph(node), &[(place, part)]);

@@ -87,7 +87,12 @@ impl Planner<'_> {
             if let Some(fixed) = fixed.filter(|fixed| *fixed != n) {
                 let kind = &node.kind.value;
                 let message = format!("kind `{kind}` must declare the {fixed} {what} of its type, got {n}");
-                self.problem("E0131", &node.kind.place, message, format!("report this to the author of `{kind}`"));
+                self.problem(
+                    "E0131",
+                    &node.kind.place,
+                    message,
+                    format!("report this error to the author of `{kind}`"),
+                );
                 return false;
             }
             if n > MAX_PORTS {
