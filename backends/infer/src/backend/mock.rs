@@ -272,13 +272,13 @@ mod tests {
             assert_eq!(parse_spec(text), Ok((DType::F32, shape)), "{text}");
         }
         for (text, why) in [
-            ("f31[1]", "unknown variant `f31`, expected one of `f32`"),
+            ("f31[1]", "unknown element type `f31`, expected one of `f32`"),
             ("f32[1", "expected `]`"),
             ("f32[<=4]", "expected fixed lengths, found `≤4`"),
             ("f32[1,]", "found ``"),
             ("f32[0]", "found `0`"),
             ("f32[1,1,1,1,1,1,1]", "at most 6 dims, got 7"),
-            ("", "unknown variant ``"),
+            ("", "unknown element type ``"),
         ] {
             let error = parse_spec(text).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
