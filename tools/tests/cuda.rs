@@ -46,9 +46,10 @@ fn a_gpu_is_chosen_by_its_number_or_name() {
     for gpu in ["0", "1", "STUB"] {
         says(&run(&folder, &format!("graph.yaml --gpu {gpu} --fail-on lost>0"), &stub, &two), 0, &["20 messages"]);
     }
-    for (gpu, parts) in
-        [("2", ["there is no GPU `2` (`--gpu`)", "0 is `driver stub"]), ("radeon", ["no GPU `radeon`", "1 is `driver"])]
-    {
+    for (gpu, parts) in [
+        ("2", ["GPU `2` (`--gpu`) was not found", "GPU 0 is `driver stub"]),
+        ("radeon", ["GPU `radeon`", "GPU 1 is `driver"]),
+    ] {
         says(&run(&folder, &format!("check graph.yaml --gpu {gpu}"), &stub, &two), 2, &parts);
     }
 }

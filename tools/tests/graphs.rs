@@ -245,7 +245,10 @@ fn a_models_input_may_have_a_constant_value() {
     assert!((2..heard.len()).any(|at| (score(&heard, at) - score(&expected, at)).abs() > 0.05));
     for (state, expected) in [
         ("{ value: [0] }", "E0130"),
-        ("{ value: [0] }", "the value of input `state`: has the shape [1]; an item of `state` is f32[batch,24]"),
+        (
+            "{ value: [0] }",
+            "the value of input `state`: expected f32[batch,24] as one item of `state`, found the shape [1]",
+        ),
         ("{ value: 1, capacity: 4 }", "E0103"),
     ] {
         run(state).expect(2, "", expected);

@@ -109,7 +109,7 @@ fn what_is_wrong_with_a_file_in_memory_is_named() {
         (
             graph_at("mem:"),
             Some(("head", &b"1234"[..])),
-            ["graph.yaml:8:", "`mem:head` has 4 bytes; f32[2, 10] needs 80"],
+            ["graph.yaml:8:", "`mem:head` must have 80 bytes for f32[2, 10], got 4"],
         ),
         (
             graph_at("mem:").replace("mem:head", "mem:../head"),

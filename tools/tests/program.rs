@@ -445,11 +445,7 @@ nodes:
 ";
     let folder = Folder::with("transposed", graph);
     fs::write(folder.0.join("w.bin"), [0; 128]).unwrap();
-    folder.run("check graph.yaml").expect(
-        2,
-        "",
-        "`weight` is [4, 8], a row for each output; if its rows are the inputs: ",
-    );
+    folder.run("check graph.yaml").expect(2, "", "write `transform: [{ transpose: [1, 0] }]` in `weight`");
 }
 
 #[test]

@@ -131,17 +131,17 @@ fn good() -> Vec<u8> {
 #[test]
 fn a_model_that_crashes_its_process_is_refused() {
     for (name, model, limits, how) in [
-        ("endless", endless(), "cpu=1s", "used up its 1s of CPU time while `rten` ran it on zeros"),
+        ("endless", endless(), "cpu=1s", "used more than 1s of CPU time while `rten` ran the model on zeros"),
         // Where it was by then depends on the machine.
         ("late", endless(), "wall=300ms", "was still running after 300ms and was killed"),
-        ("hungry", hungry(), "memory=500MiB", "needed more than its 500 MiB of memory while `rten` ran it on zeros"),
+        ("hungry", hungry(), "memory=500MiB", "needed more than 500 MiB of memory while `rten` ran the model on zeros"),
     ] {
         let folder = with(&format!("trial-{name}"), &model);
         let all = ["check", "run", "plan", "dot", "compile --cache kept", "calibrate --cache kept"];
         for verb in all.into_iter().take(if name == "hungry" { 6 } else { 1 }) {
             let ran = folder.run(&format!("{verb} graph.yaml --model-limits {limits}"));
             let how = how.split(" while").next().filter(|_| verb.starts_with("calibrate")).unwrap_or(how);
-            ran.expect(2, "", how).expect(2, "", "error[E0130]: `m`: `model.onnx` was tried in a process of its own");
+            ran.expect(2, "", how).expect(2, "", "error[E0130]: `m`: `model.onnx` was tried in a separate process");
             ran.expect(2, "", "help: raise the limit with `--model-limits ");
             assert!(!ran.err.contains("panicked") && !ran.err.contains("memory allocation of"), "{}", ran.err);
         }
@@ -167,7 +167,7 @@ fn every_verb_that_loads_a_model_applies_the_limits() {
         // A model is not tried twice.
         fs::remove_dir_all(folder.0.join("kept")).unwrap_or_default();
         let refused = folder.run(&format!("{words} --model-limits memory=1B"));
-        refused.expect(2, "", "was tried in a process of its own, which needed more than its 1 B of memory");
+        refused.expect(2, "", "was tried in a separate process, which needed more than 1 B of memory");
     }
     folder.run("plan graph.yaml --model-limits none").expect(0, GOOD, "");
     let planned = folder.run("plan graph.yaml");
@@ -186,14 +186,14 @@ fn results_of_trials_are_cached() {
     let entry = files().next().unwrap();
     let whole = fs::read(&entry).unwrap();
     fs::write(&entry, &whole[..whole.len() - 1]).unwrap();
-    folder.run(cached).expect(2, "", "needed more than its 1 B of memory");
+    folder.run(cached).expect(2, "", "needed more than 1 B of memory");
     fs::write(&entry, &whole).unwrap();
     folder.run(cached).expect(0, "tried before", "");
     // Another model needs another trial, and so does another way to call it.
     fs::write(folder.0.join("model.onnx"), model(&[node("Neg", &["x"], &["y"], &[])])).unwrap();
-    folder.run(cached).expect(2, "", "needed more than its 1 B of memory");
+    folder.run(cached).expect(2, "", "needed more than 1 B of memory");
     fs::write(folder.0.join("model.onnx"), good()).unwrap();
-    folder.run(&format!("{cached} --set nodes.m.config.batch.max=2")).expect(2, "", "needed more than its 1 B");
+    folder.run(&format!("{cached} --set nodes.m.config.batch.max=2")).expect(2, "", "needed more than 1 B");
     folder.run(cached).expect(0, "tried before", "");
 }
 
@@ -272,7 +272,7 @@ fn an_embedding_program_names_the_program_for_trials() {
     assert!(Path::new("/bin/true").exists());
     let hungry = with("trial-embedded-hungry", &hungry());
     for (name, how) in [
-        (env!("CARGO_BIN_EXE_limen-run"), "needed more than its 1.00 GiB of memory"),
+        (env!("CARGO_BIN_EXE_limen-run"), "needed more than 1.00 GiB of memory"),
         ("/bin/true", "is `/bin/true`, which does not answer as limen"),
         ("/nowhere/limen", "could not be started: /nowhere/limen: No such file"),
     ] {
@@ -339,11 +339,11 @@ fn a_backend_that_crashes_on_a_model_is_skipped() {
     let folder = with("trial-auto", &hungry());
     let ran = folder.run("plan graph.yaml --set nodes.m.config.backend=auto --model-limits memory=500MiB");
     let died =
-        "`rten` cannot run it: `model.onnx` was tried in a process of its own, which needed more than its 500 MiB";
+        "`rten` cannot run the model: `model.onnx` was tried in a separate process, which needed more than 500 MiB";
     // If another backend is built in, that one may succeed.
     match ran.code {
         Some(2) => _ = ran.expect(2, "", "no backend of this program runs `model.onnx`").expect(2, "", died),
-        _ => _ = ran.expect(0, "m: backend ", "").expect(0, "`rten` cannot run it", ""),
+        _ => _ = ran.expect(0, "m: backend ", "").expect(0, "`rten` cannot run the model", ""),
     }
 }
 
@@ -356,19 +356,28 @@ fn a_model_above_the_limit_of_its_size_is_refused_with_the_one_that_it_needs() {
     let adds = || node("Add", &["x", "w"], &["y"], &[]);
     let inside = model(&[adds(), weight("w", FLOAT, &[2], &[0; 8]), weight("unused", FLOAT, &[1024], &[0; 4096])]);
     for (name, model, data, why) in [
-        ("inside", inside, vec![], "the file has 4."),
-        ("outside", model(&[adds(), outside]), vec![0; 4096], "weights in another file, `w.data`, with which it has"),
+        ("inside", inside, vec![], "got 4."),
+        (
+            "outside",
+            model(&[adds(), outside]),
+            vec![0; 4096],
+            "the weight file `w.data` and the model together must have",
+        ),
     ] {
         let folder = with(name, &model);
         fs::write(folder.0.join("w.data"), data).unwrap();
-        let help = "`--model-limits size=1GiB` (in a program, `Trials::size`) allows it";
+        let help = "write `--model-limits size=1GiB` (in a program, `Trials::size`)";
         for (verb, before) in [
             ("check graph.yaml", "\n  = help: "),
-            ("inspect model.onnx", "more than the 1.00 KiB of a model: "),
-            ("new robot --model model.onnx", "more than the 1.00 KiB of a model: "),
+            ("inspect model.onnx", "KiB: "),
+            ("new robot --model model.onnx", "KiB: "),
         ] {
             let ran = folder.run(&format!("{verb} --model-limits size=1KiB"));
-            ran.expect(2, "", why).expect(2, "", "more than the 1.00 KiB").expect(2, "", &format!("{before}{help}"));
+            ran.expect(2, "", why).expect(2, "", "must have at most 1.00 KiB").expect(
+                2,
+                "",
+                &format!("{before}{help}"),
+            );
             assert!(!folder.0.join("robot").exists());
             folder.run(&format!("{verb} --model-limits size=1GiB")).expect(0, "", "");
             let _ = fs::remove_dir_all(folder.0.join("robot"));

@@ -66,10 +66,10 @@ fn a_runtime_of_a_crate_of_its_own_has_what_the_stock_ones_have() {
     for (config, note, metric) in [
         ("backend: example, verify: { case: verify.npz }", "verified with the 8 items of verify.npz", None),
         ("backend: example, batch: { max: 4 }, verify: { against: rten }", "a batch of 4 takes", None),
-        ("shadow: { backend: example, every: 1 }", "repeated by `example`", Some("m.shadow_compared")),
+        ("shadow: { backend: example, every: 1 }", "`example` repeats every call", Some("m.shadow_compared")),
         ("backend: lost, fallback: example", "`example` makes the calls", Some("m.fallback_calls")),
         // rten lists its operators, and lacks this one.
-        ("backend: auto, require: { ops: [Frobnicate] }", "`example` runs it", None),
+        ("backend: auto, require: { ops: [Frobnicate] }", "`example` runs the model", None),
     ] {
         let plan = plan(config).unwrap_or_else(|problems| panic!("{config}: {problems}"));
         let notes = plan.nodes().iter().flat_map(|node| &node.notes).cloned().collect::<Vec<_>>().join("\n");

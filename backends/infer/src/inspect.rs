@@ -107,7 +107,7 @@ pub(crate) fn inspect_within(path: &Path, max_size: u64, on_size: &dyn Fn(u64)) 
     if !matches!(ending, "safetensors" | "npy" | "npz") {
         return Outline::open_within(path, max_size, on_size).map(|outline| Inspection::of(&outline));
     }
-    let unreadable = |why: String| BackendError::Model(format!("it {why}"));
+    let unreadable = |why: String| BackendError::Model(format!("the file {why}"));
     let bytes = read(path).map_err(unreadable)?;
     let stored = tensors(ending, &bytes, |_| true).map_err(unreadable)?;
     let stored = stored.into_iter().map(|FileTensor { name, weights, float8 }| Stored {
@@ -209,19 +209,19 @@ impl Inspection {
         if let (Some(expected), Some(opset)) = (self.opset, model.opset)
             && expected != opset
         {
-            found.push(format!("its opset is {opset}; the manifest has {expected}"));
+            found.push(format!("expected opset {expected}, found {opset}"));
         }
         for (op, n) in &self.operators {
             let there = model.operators.get(op).copied().unwrap_or(0);
             if there != *n {
-                found.push(format!("it has {there} of the operator {op}; the manifest has {n}"));
+                found.push(format!("operator {op}: expected {n}, found {there}"));
             }
         }
         for op in model.operators.keys().filter(|op| !self.operators.contains_key(*op)) {
-            found.push(format!("the operator {op} is not in the manifest"));
+            found.push(format!("operator {op} is not in the manifest"));
         }
         if !self.sha256.is_empty() && !self.sha256.eq_ignore_ascii_case(&model.sha256) {
-            found.push(format!("the file has the SHA-256 {}; the manifest has {}", model.sha256, self.sha256));
+            found.push(format!("expected the SHA-256 {}, found {}", self.sha256, model.sha256));
         }
         let files = |files: &BTreeMap<String, String>| -> Vec<(String, String)> {
             files.iter().map(|(name, sum)| (name.clone(), sum.clone())).collect()
@@ -271,9 +271,9 @@ fn compare<T: PartialEq>(
             all.get(*next - 1).map(|at| &model[*at])
         });
         match next {
-            None => found.push(format!("there is no {what} `{of}`, which the manifest has as {}", show(expected))),
+            None => found.push(format!("{what} `{of}` ({}) is not in the model", show(expected))),
             Some(other) if other != expected => {
-                found.push(format!("{what} `{of}` is {}; the manifest has {}", show(other), show(expected)));
+                found.push(format!("{what} `{of}`: expected {}, found {}", show(expected), show(other)));
             }
             Some(_) => {}
         }
@@ -381,8 +381,7 @@ mod tests {
         manifest.tensors[0].shape.push(7);
         let gone = manifest.tensors.pop().unwrap().name;
         let found = manifest.differences(&model).join("\n");
-        for part in ["; the manifest has `", "f32[n,3,8,8]", "no output `other`", "7]", &gone, "is not in the manifest"]
-        {
+        for part in ["expected `", "f32[n,3,8,8]", "output `other`", "7]", &gone, "is not in the manifest"] {
             assert!(found.contains(part), "{part}: {found}");
         }
         assert_eq!(found.lines().count(), 5, "{found}");

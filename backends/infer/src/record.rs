@@ -143,7 +143,7 @@ mod on_ort {
         let item_bytes: usize = inputs.iter().chain(&outputs).map(Array::most_bytes).sum();
         let items = request.items.min(MAX_BYTES / item_bytes.max(1));
         if items == 0 {
-            let why = format!("one item has {item_bytes} bytes; a case has at most {MAX_BYTES}");
+            let why = format!("an item of a case must have at most {MAX_BYTES} bytes, got {item_bytes}");
             return Err(BackendError::Unsupported(why));
         }
         let (mut longest, mut kept, mut is_kept) = (BTreeMap::new(), 0, true);

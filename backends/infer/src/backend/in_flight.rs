@@ -86,7 +86,10 @@ impl PortBuffer {
         let port = PortSpec::new(spec.dtype, spec.shape.iter().cloned());
         let shape: Option<Vec<usize>> = spec.shape.iter().map(Dim::max).collect();
         let (Some(shape), Some(item_bytes)) = (shape, port.max_bytes()) else {
-            return Err(BackendError::Unsupported(format!("`{}` has dims without a bound: {port}", spec.name)));
+            return Err(BackendError::Unsupported(format!(
+                "the dims of `{}` must have a bound, got {port}",
+                spec.name
+            )));
         };
         let bounds = if port.fixed_shape().is_none() { shape.clone() } else { Vec::new() };
         let words = vec![0; item_bytes.saturating_mul(max_batch).div_ceil(8)];
@@ -115,7 +118,7 @@ impl PortBuffer {
             None => {
                 let (dtype, shape, bounds) = (input.dtype, input.shape, &self.bounds);
                 return Err(BackendError::Call(format!(
-                    "an input is {dtype}{shape:?}; at most {bounds:?} was planned"
+                    "expected an input of at most {bounds:?}, found {dtype}{shape:?}"
                 )));
             }
         }
@@ -301,7 +304,9 @@ impl<P: Prepared> Session for InFlightSession<P> {
         if self.own.is_none() {
             self.own = Some((self.prepared.session(self.max_batch)?, Default::default()));
         }
-        let Some((session, lane)) = &mut self.own else { return Err(BackendError::Call("there is no session".into())) };
+        let Some((session, lane)) = &mut self.own else {
+            return Err(BackendError::Call("the session does not exist".into()));
+        };
         session.infer_batch(batch, inputs, outputs, std::slice::from_mut(lane))
     }
 
@@ -331,7 +336,8 @@ impl<P: Prepared> Session for InFlightSession<P> {
     fn submit(&mut self, batch: usize, inputs: &[BatchRef<'_>]) -> Result<Ticket, BackendError> {
         let ticket = Ticket(self.next);
         let thread = self.thread(ticket.0)?;
-        let mut job = thread.here.take().ok_or_else(|| BackendError::Call("more calls than threads".into()))?;
+        let mut job =
+            thread.here.take().ok_or_else(|| BackendError::Call("all threads of the session are busy".into()))?;
         job.batch = batch;
         let taken = job.inputs.iter_mut().zip(inputs).try_for_each(|(side, input)| side.take(batch, input));
         if let Err(error) = taken {
@@ -340,7 +346,7 @@ impl<P: Prepared> Session for InFlightSession<P> {
         }
         let sent = thread.tasks.as_ref().is_some_and(|tasks| tasks.try_send(ThreadTask::Call(job)).is_ok());
         if !sent {
-            return Err(BackendError::Call("the thread of this call is gone".into()));
+            return Err(BackendError::Call("the thread of this call has ended".into()));
         }
         thread.is_under_way = true;
         self.next += 1;
@@ -354,7 +360,7 @@ impl<P: Prepared> Session for InFlightSession<P> {
     fn collect(&mut self, ticket: Ticket, outputs: &mut [BatchMut<'_>]) -> Result<(), BackendError> {
         let thread = self.thread(ticket.0)?;
         thread.is_under_way = false;
-        let job = thread.here.as_mut().ok_or_else(|| BackendError::Call("the thread of this call is gone".into()))?;
+        let job = thread.here.as_mut().ok_or_else(|| BackendError::Call("the thread of this call has ended".into()))?;
         let result = std::mem::replace(&mut job.result, Ok(()));
         if result.is_ok() {
             job.outputs.iter().zip(outputs).for_each(|(side, output)| side.give(job.batch, output));

@@ -91,7 +91,7 @@ impl MockConfig {
         ];
         for (field, value) in calls {
             if value == Some(0) {
-                wrong.push((field.into(), "is 0; it counts from 1".into()));
+                wrong.push((field.into(), format!("`mock.{field}` must be at least 1, got 0")));
             }
         }
         if wrong.is_empty() { Ok(Signature { inputs, outputs, max_batch: self.max_batch }) } else { Err(wrong) }
@@ -100,9 +100,11 @@ impl MockConfig {
     /// Reports every error, as a field of `mock`.
     pub(crate) fn check(&self, errors: &mut PlanErrors) {
         for (field, why) in self.signature().err().into_iter().flatten() {
-            errors
-                .at(format!("mock.{field}"), why)
-                .help("a spec is a type and the fixed shape of one item: `f32[1,8,8]`");
+            let help = match field.starts_with("inputs") || field.starts_with("outputs") {
+                true => "write a type and the fixed shape of one item, such as `f32[1,8,8]`",
+                false => "write a number from 1 up",
+            };
+            errors.at(format!("mock.{field}"), why).help(help);
         }
     }
 }
@@ -209,10 +211,10 @@ impl Session for MockSession {
         if config.fail_at == Some(call) || config.fail_every.is_some_and(|n| call.is_multiple_of(n.max(1))) {
             return Err(BackendError::Call(format!("mock: call {call} fails as configured")));
         }
-        if config.max_batch.is_some_and(|max| batch > max) {
-            return Err(BackendError::Call(format!("mock: a batch of {batch} is more than its `max_batch`")));
+        if let Some(max) = config.max_batch.filter(|max| batch > *max) {
+            return Err(BackendError::Call(format!("mock: the batch size must be at most {max}, got {batch}")));
         }
-        let first = inputs.first().ok_or_else(|| BackendError::Call("mock: there is no input".into()))?;
+        let first = inputs.first().ok_or_else(|| BackendError::Call("mock: expected an input, found none".into()))?;
         let item_bytes = first.bytes.len() / batch.max(1);
         let access = Access::for_dtype(first.dtype);
         for output in outputs {

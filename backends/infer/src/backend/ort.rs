@@ -90,8 +90,8 @@ impl Library {
             return match asked {
                 Some(asked) if asked != *loaded && (is_bare(loaded) || real_path(&asked) != real_path(loaded)) => {
                     Err(format!(
-                        "ONNX Runtime: `{}` is not loaded, because this process has loaded `{}` and can load only one; name that file for \
-                     this graph too, or run this graph in another process",
+                        "ONNX Runtime: `{0}` is not loaded, because this process has loaded `{1}` and can load only one library: \
+                         name `{1}` for this graph, or run this graph in another process",
                         asked.display(),
                         loaded.display()
                     ))
@@ -107,8 +107,8 @@ impl Library {
         }
         let unusable = |why: String| {
             format!(
-                "ONNX Runtime is not loaded: {why}. Get its library, for example with `pip install onnxruntime`, which puts \
-                 `libonnxruntime.so.…` into `onnxruntime/capi`, and name it with `--onnxruntime FILE` or in ORT_DYLIB_PATH"
+                "ONNX Runtime is not loaded: {why}. Install the library, for example with `pip install onnxruntime`, and \
+                 name its file `onnxruntime/capi/libonnxruntime.so.…` with `--onnxruntime FILE` or in ORT_DYLIB_PATH"
             )
         };
         let load = || match no_library(&path) {
@@ -147,16 +147,16 @@ const DEVIATIONS: &[Deviation] = &[
     Deviation {
         op: "MaxUnpool",
         concerns: |op| op.has_input(2),
-        what: "reads indices as indices into `output_shape`, which should only pad the result",
+        what: "applies its indices to `output_shape` instead of the shape without padding",
     },
     Deviation {
         op: "Resize",
         concerns: aligns_fractional_corners,
-        what: "aligns corners to the rounded length if its scales produce a fraction",
+        what: "aligns corners to the rounded length if the scales produce a fractional length",
     },
 ];
 
-const PADS_WITHOUT_DILATION: &str = "pads as without `dilations` where `auto_pad` is `SAME_UPPER` or `SAME_LOWER`";
+const PADS_WITHOUT_DILATION: &str = "ignores `dilations` in the padding of `SAME_UPPER` and `SAME_LOWER`";
 
 fn pads_without_dilation(op: &Op) -> bool {
     has_same_padding(op) && op.ints("dilations").iter().any(|dilation| *dilation != 1)
@@ -177,14 +177,14 @@ fn no_library(path: &Path) -> Option<String> {
         let names = std::fs::read_dir(path).into_iter().flatten().take(MAX_LISTED).flatten();
         let mut names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
         return Some(match names.find(|name| name.starts_with("libonnxruntime.so")) {
-            Some(name) => format!("`{shown}` is a folder; it contains `{name}`"),
+            Some(name) => format!("`{shown}` is a folder that contains `{name}`"),
             None => format!("`{shown}` is a folder"),
         });
     }
     let mut begin = [0; 4];
     match InputFile::open(path).map(|mut file| file.read_exact(&mut begin)) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Some(format!("there is no file `{shown}`")),
-        Err(error) => Some(format!("`{shown}`: {error}")),
+        Err(error) if error.kind() == ErrorKind::NotFound => Some(format!("`{shown}` does not exist")),
+        Err(error) => Some(format!("`{shown}` cannot be read: {error}")),
         Ok(read) => (read.is_err() || begin != *b"\x7fELF").then(|| format!("`{shown}` is not a library")),
     }
 }
@@ -197,8 +197,8 @@ fn why_no_session(device: &str, error: &str) -> BackendError {
     }
     let own = if device == "webgpu" { "wgpu" } else { "cuda" };
     BackendError::Unsupported(format!(
-        "`provider: {device}` does not run all of its operators, and ONNX Runtime does not say which: write `cpu_fallback: true` to run the \
-         others on the CPU, or use `backend: {own}`, or `provider: cpu`"
+        "`provider: {device}` does not support some operators of the model, which ONNX Runtime does not name: write \
+         `cpu_fallback: true` to run these operators on the CPU, `backend: {own}`, or `provider: cpu`"
     ))
 }
 
@@ -271,7 +271,7 @@ impl Runtime for OrtRuntime {
         let cache = options.cache.clone();
         match cache.as_deref().map(|folder| cache::read(folder, &key)) {
             Some(CacheLookup::Entry(bytes)) => made.optimized = Some(bytes),
-            Some(CacheLookup::Damaged(why)) => made.compiled.warnings.push(format!("compiled again: {why}")),
+            Some(CacheLookup::Damaged(why)) => made.compiled.warnings.push(format!("compiled the model again: {why}")),
             Some(CacheLookup::Nothing) | None => {}
         }
         let model = with_left_out(artifact.bytes, &artifact.outline.ops);
@@ -345,7 +345,7 @@ impl OrtRuntime {
                     return Ok(session);
                 }
                 Err(error) => {
-                    let why = format!("compiled again: ONNX Runtime refuses the cached model: {error}");
+                    let why = format!("compiled the model again: ONNX Runtime rejects the cached model: {error}");
                     compiled.warnings.push(why);
                     *optimized = None;
                 }
@@ -357,7 +357,7 @@ impl OrtRuntime {
         let kept = match self.cache.as_deref().filter(|_| compiled.compiled == 0) {
             // The optimized model would refer to files of weights in the cache folder.
             Some(_) if !self.data.is_empty() => {
-                compiled.warnings.push("the compiled model is not cached: its weights are in other files".into());
+                compiled.warnings.push("the compiled model is not cached: the weights are in separate files".into());
                 None
             }
             Some(folder) => match cache::room(folder) {
@@ -391,7 +391,7 @@ impl OrtRuntime {
 }
 
 fn not_kept(folder: &Path, error: &std::io::Error) -> String {
-    format!("the compiled model cannot be written to {}: {error}", folder.display())
+    format!("the compiled model cannot be written to `{}`: {error}", folder.display())
 }
 
 /// A session, and where it computes.
@@ -474,12 +474,12 @@ impl OrtRunner {
         };
         let find = |name: &str, outlets: &[::ort::value::Outlet]| {
             let at = outlets.iter().position(|outlet| outlet.name() == name);
-            at.ok_or_else(|| BackendError::Model(format!("ONNX Runtime finds no tensor `{name}`")))
+            at.ok_or_else(|| BackendError::Model(format!("ONNX Runtime does not find the tensor `{name}`")))
         };
         let found = call.inputs.iter().map(|input| Ok((find(&input.name, inputs)?, input.elem)));
         let found = found.collect::<Result<Vec<_>, BackendError>>()?;
         if found.iter().enumerate().any(|(at, (found, _))| at != *found) || found.len() != inputs.len() {
-            return Err(BackendError::Model("ONNX Runtime finds different inputs".into()));
+            return Err(BackendError::Model("ONNX Runtime and limen find different inputs in the model".into()));
         }
         let outputs = call.outputs.iter().map(|name| Ok((name.clone(), find(name, outputs)?)));
         let outputs = outputs.collect::<Result<_, BackendError>>()?;
@@ -492,10 +492,8 @@ impl Runner for OrtRunner {
     fn run(&mut self, _: usize, inputs: &[BatchRef<'_>], take: &mut Take<'_>) -> Result<(), BackendError> {
         let values: Vec<SessionInputValue<'_>> =
             std::iter::zip(inputs, &self.elems).map(|(input, elem)| value(input, *elem)).collect::<Result<_, _>>()?;
-        let opened =
-            self.opened.as_mut().ok_or_else(|| BackendError::Call("the session of the model has ended".into()))?;
-        let session =
-            opened.session.as_mut().ok_or_else(|| BackendError::Call("the session of the model has ended".into()))?;
+        let opened = self.opened.as_mut().ok_or_else(|| BackendError::Call("the session has ended".into()))?;
+        let session = opened.session.as_mut().ok_or_else(|| BackendError::Call("the session has ended".into()))?;
         // Before the outputs, so that they are released first.
         let _alone = opened.is_alone.then(plugin::alone);
         let outputs = session.run(&values[..]).map_err(BackendError::call)?;
@@ -533,7 +531,10 @@ mod tests {
         drop(runtime.session(1).unwrap());
         let found = runtime.compiled().unwrap();
         assert_eq!((found.compiled, found.from_disk, found.warnings.len()), (1, 0, 1), "{found:?}");
-        assert!(found.warnings[0].starts_with("compiled again: ONNX Runtime refuses the cached model"), "{found:?}");
+        assert!(
+            found.warnings[0].starts_with("compiled the model again: ONNX Runtime rejects the cached model"),
+            "{found:?}"
+        );
         drop(runtime.session(1).unwrap());
         assert_eq!(runtime.compiled().unwrap().warnings.len(), 1, "reported once");
 
@@ -554,9 +555,9 @@ mod tests {
         std::fs::write(at("array.npy"), "\u{93}NUMPY").unwrap();
         std::fs::write(at("short"), "x").unwrap();
         for (name, expected) in [
-            ("none", Some("there is no file `")),
+            ("none", Some("none` does not exist")),
             ("empty", Some("empty` is a folder")),
-            ("capi", Some("capi` is a folder; it contains `libonnxruntime.so.1.32.0`")),
+            ("capi", Some("capi` is a folder that contains `libonnxruntime.so.1.32.0`")),
             ("array.npy", Some("array.npy` is not a library")),
             ("short", Some("short` is not a library")),
             ("capi/libonnxruntime.so.1.32.0", None),

@@ -92,36 +92,32 @@ const DEVIATIONS: &[Deviation] = &[
     Deviation {
         op: Deviation::ANY,
         concerns: computes_halves,
-        what: "keeps `float16` in 32 bits, where nothing overflows at 65504",
+        what: "computes `float16` in 32 bits, where values above 65504 do not overflow",
     },
-    Deviation { op: "Acosh", concerns: |_| true, what: "returns infinity beyond 1.8e19" },
+    Deviation { op: "Acosh", concerns: |_| true, what: "returns infinity for inputs beyond 1.8e19" },
     Deviation {
         op: "ArgMax",
         concerns: |op| op.int("select_last_index") != Some(1),
-        what: "selects the last of equal elements",
+        what: "selects the last of several equal elements",
     },
     Deviation {
         op: "ArgMin",
         concerns: |op| op.int("select_last_index") != Some(1),
-        what: "selects the last of equal elements",
+        what: "selects the last of several equal elements",
     },
-    Deviation { op: "Asinh", concerns: |_| true, what: "returns infinity beyond 1.8e19" },
+    Deviation { op: "Asinh", concerns: |_| true, what: "returns infinity for inputs beyond 1.8e19" },
     Deviation {
         op: "ConvInteger",
         concerns: |op| op.has_input(2) && (has_same_padding(op) || op.ints("pads").iter().any(|pad| *pad != 0)),
-        what: "pads with other numbers than the zero point",
+        what: "does not pad with the zero point",
     },
-    Deviation {
-        op: "DynamicQuantizeLinear",
-        concerns: |_| true,
-        what: "may round to the other of two neighbouring integers",
-    },
+    Deviation { op: "DynamicQuantizeLinear", concerns: |_| true, what: "may produce a neighbouring integer" },
     Deviation { op: "GRU", concerns: has_lengths, what: RUNS_ALL_STEPS },
     Deviation { op: "LSTM", concerns: has_lengths, what: RUNS_ALL_STEPS },
     Deviation {
         op: "LogSoftmax",
         concerns: covers_several_dims,
-        what: "covers one dim; before operator set 13 it should cover all dims from `axis` on",
+        what: "normalizes one dim, although operator sets before 13 require all dims from `axis` on",
     },
     Deviation {
         op: "MatMul",
@@ -129,13 +125,9 @@ const DEVIATIONS: &[Deviation] = &[
             let [first, second, output] = op.ranks;
             second == Some(1) && first.or(output.map(|rank| rank + 1)).is_none_or(|rank| rank > 2)
         },
-        what: "keeps a dim of length 1 where the second operand is a vector",
+        what: "keeps a dim of length 1 if the second operand is a vector",
     },
-    Deviation {
-        op: "NonMaxSuppression",
-        concerns: |_| true,
-        what: "lets a box suppress boxes of other classes and images",
-    },
+    Deviation { op: "NonMaxSuppression", concerns: |_| true, what: "suppresses boxes across classes and images" },
     Deviation {
         op: "Pow",
         concerns: |op| match op.elems() {
@@ -143,31 +135,27 @@ const DEVIATIONS: &[Deviation] = &[
             [Some(Elem::I32), exponent, _] => !matches!(exponent, Some(Elem::I32 | Elem::I64)),
             _ => false,
         },
-        what: "computes integer powers in 32 bits, which wrap, and powers by floats with 7 digits",
+        what: "computes integer powers with 32 bits, or with 7 digits if the exponent is a float",
     },
     Deviation {
         op: "Resize",
         concerns: |op: &Op| op.word("mode") == Some("cubic"),
-        what: "interpolates linearly where `mode` is `cubic`",
+        what: "interpolates linearly if `mode` is `cubic`",
     },
     Deviation {
         op: "Resize",
         concerns: aligns_fractional_corners,
-        what: "aligns corners to the rounded length if its scales produce a fraction",
+        what: "aligns corners to the rounded length if the scales produce a fractional length",
     },
     Deviation { op: "Sign", concerns: |_| true, what: "returns 1 for 0" },
     Deviation {
         op: "Softmax",
         concerns: covers_several_dims,
-        what: "covers one dim; before operator set 13 it should cover all dims from `axis` on",
+        what: "normalizes one dim, although operator sets before 13 require all dims from `axis` on",
     },
-    Deviation {
-        op: DYNAMIC_LSTM,
-        concerns: |_| true,
-        what: "may round what it quantizes to the other of two neighbouring integers",
-    },
+    Deviation { op: DYNAMIC_LSTM, concerns: |_| true, what: "may quantize to a neighbouring integer" },
 ];
-const RUNS_ALL_STEPS: &str = "runs all steps, whatever `sequence_lens` holds";
+const RUNS_ALL_STEPS: &str = "runs all steps and ignores `sequence_lens`";
 
 fn has_lengths(op: &Op) -> bool {
     op.has_input(4)
@@ -217,7 +205,7 @@ impl Runtime for RtenRuntime {
 
     fn refuses(node: &Op) -> Option<&'static str> {
         let is_other = node.id == "GRU" && node.int("linear_before_reset").unwrap_or(0) == 0;
-        is_other.then_some("`linear_before_reset: 0`, its default")
+        is_other.then_some("the default `linear_before_reset: 0`")
     }
 
     fn is_slow_in_8_bits(operator: &str) -> bool {
@@ -236,7 +224,7 @@ impl Runtime for RtenRuntime {
         };
         if let Some(file) = artifact.data.iter().find(|file| !is_known(&file.name)) {
             return Err(BackendError::Unsupported(format!(
-                "rten reads weights only from files in the model's folder that end in `.data` or `.onnx_data`, found `{}`",
+                "rten expects weight files `*.data` or `*.onnx_data` in the model's folder, found `{}`",
                 file.name
             )));
         }
@@ -257,7 +245,7 @@ impl Runtime for RtenRuntime {
         let depth = longer.iter().fold(artifact.outline.depth, |depth, (nodes, longer)| depth + nodes * longer);
         if depth > MAX_DEPTH {
             return Err(BackendError::Unsupported(format!(
-                "it has a chain of {depth} operators; rten supports at most {MAX_DEPTH}; use another backend"
+                "a chain of operators must have at most {MAX_DEPTH} on rten, got {depth}"
             )));
         }
         let mut options = ModelOptions::with_all_ops();
@@ -359,10 +347,11 @@ const OVERFLOWING: [&str; 13] = [
 /// Returns what a panic of rten means.
 fn panicked(whole: &str, panic: &str) -> String {
     if !panic.ends_with("with overflow") || whole.is_empty() {
-        return format!("rten cannot run it, {panic}");
+        return format!("rten cannot run the model: {panic}");
     }
     format!(
-        "a result of {whole} does not fit 32 bits, in which `rten` computes `int64` (`backend: tract` and `ort` have 64 bits)"
+        "a result of {whole} does not fit 32 bits, which `rten` uses for `int64`: write `backend: tract` or \
+         `backend: ort`"
     )
 }
 
@@ -517,7 +506,7 @@ mod tests {
             let host = digits.worker_host().unwrap();
             host(&mut || assert_eq!(own_pool().run(here), here()));
         });
-        assert_eq!(caught(|| on_rten_thread(|| panic!("inside"))), Err::<(), _>("it panicked: inside".into()));
+        assert_eq!(caught(|| on_rten_thread(|| panic!("inside"))), Err::<(), _>("the code panicked: inside".into()));
     }
 
     #[test]
@@ -584,7 +573,7 @@ mod tests {
         };
         assert_eq!(prepare(MAX_DEPTH).map(drop), Ok(()));
         let error = prepare(MAX_DEPTH + 1).unwrap_err().to_string();
-        assert!(error.contains("it has a chain of 4097 operators; rten supports at most 4096"), "{error}");
+        assert!(error.contains("a chain of operators must have at most 4096 on rten, got 4097"), "{error}");
         assert!(prepare(20_000).is_err());
     }
 

@@ -117,7 +117,7 @@ impl ModelDataResolver for WeightFiles {
         });
         match part {
             Some(part) => into.extend_from_slice(part),
-            None => bail!("`{}` does not hold the weights at {offset}", path.display()),
+            None => bail!("`{}` does not contain the weights at byte {offset}", path.display()),
         }
         Ok(())
     }
@@ -140,13 +140,13 @@ const CORRECTED: [&str; 3] = ["Softplus", "LogSoftmax", "NonMaxSuppression"];
 
 /// What tract 0.23 computes otherwise than ONNX.
 const DEVIATIONS: &[Deviation] = &[
-    Deviation { op: "Acosh", concerns: |_| true, what: "returns infinity beyond 1.8e19" },
-    Deviation { op: "Asinh", concerns: |_| true, what: "returns infinity beyond 1.8e19" },
+    Deviation { op: "Acosh", concerns: |_| true, what: "returns infinity for inputs beyond 1.8e19" },
+    Deviation { op: "Asinh", concerns: |_| true, what: "returns infinity for inputs beyond 1.8e19" },
     Deviation {
         op: "BitShift",
         // Before this version such shifts were undefined.
         concerns: |op| op.opset >= 28,
-        what: "applies a shift that is negative or too large modulo the number of bits",
+        what: "applies negative and too large shifts modulo the number of bits",
     },
     Deviation {
         op: "Celu",
@@ -156,14 +156,14 @@ const DEVIATIONS: &[Deviation] = &[
     Deviation {
         op: "ConvTranspose",
         concerns: |op| has_same_padding(op) && op.ints("output_padding").iter().any(|padding| *padding != 0),
-        what: "leaves out `output_padding` where `auto_pad` is `SAME_UPPER` or `SAME_LOWER`",
+        what: "ignores `output_padding` if `auto_pad` is `SAME_UPPER` or `SAME_LOWER`",
     },
     Deviation {
         op: "ConvTranspose",
         concerns: |op| !op.ints("output_shape").is_empty(),
-        what: "shifts its result if `output_shape` is set, or fails",
+        what: "shifts the result or fails if `output_shape` is set",
     },
-    Deviation { op: "GlobalLpPool", concerns: |_| true, what: "computes another norm" },
+    Deviation { op: "GlobalLpPool", concerns: |_| true, what: "computes the wrong norm" },
     Deviation { op: "GRU", concerns: is_reverse, what: RUNS_FORWARD },
     Deviation { op: "GRU", concerns: is_clipped, what: DOES_NOT_CLIP },
     Deviation { op: "GRU", concerns: has_other_activations, what: HAS_ITS_OWN },
@@ -173,7 +173,7 @@ const DEVIATIONS: &[Deviation] = &[
     Deviation {
         op: "LSTM",
         concerns: |op| op.int("input_forget").is_some_and(|coupled| coupled != 0),
-        what: "does not couple its gates where `input_forget` is 1",
+        what: "does not couple the gates if `input_forget` is 1",
     },
     Deviation { op: "Einsum", concerns: is_wide, what: SUMS_IN_32_BITS },
     Deviation { op: "Gemm", concerns: is_wide, what: SUMS_IN_32_BITS },
@@ -182,29 +182,29 @@ const DEVIATIONS: &[Deviation] = &[
         op: "Mod",
         // A second operand without dims is never larger than the first.
         concerns: |op| op.ranks[1] != Some(0),
-        what: "may swap its operands where the first is broadcast",
+        what: "may swap the operands if the first operand is broadcast",
     },
     Deviation {
         op: "ReduceLogSumExp",
         concerns: |_| true,
-        what: "returns infinity from 88 on, and rounds integers down",
+        what: "returns infinity for inputs above 88, and rounds integers down",
     },
     Deviation { op: "RNN", concerns: is_reverse, what: RUNS_FORWARD },
     Deviation { op: "RNN", concerns: is_clipped, what: DOES_NOT_CLIP },
     Deviation { op: "RNN", concerns: has_other_activations, what: HAS_ITS_OWN },
-    Deviation { op: "Shrink", concerns: |_| true, what: "rounds the bias of integers" },
+    Deviation { op: "Shrink", concerns: |_| true, what: "rounds `bias` if the inputs are integers" },
     Deviation {
         op: "SpaceToDepth",
         concerns: |op| op.word("mode") == Some("CRD"),
-        what: "orders depth first where `mode` is `CRD`",
+        what: "uses the order `DCR` if `mode` is `CRD`",
     },
     Deviation {
         op: "Swish",
         concerns: |op| op.float("alpha").is_some_and(|alpha| alpha != 1.0),
-        what: "uses 1 for `alpha`",
+        what: "uses 1 instead of `alpha`",
     },
 ];
-const RUNS_FORWARD: &str = "runs forward where `direction` is `reverse`";
+const RUNS_FORWARD: &str = "runs forward if `direction` is `reverse`";
 const DOES_NOT_CLIP: &str = "does not apply `clip`";
 const HAS_ITS_OWN: &str = "ignores `activations` and uses ONNX's defaults";
 
@@ -261,7 +261,7 @@ impl Runtime for TractRuntime {
         if let Some(file) =
             artifact.data.iter().find(|file| file.path.to_str().is_some_and(|path| memory_name(path).is_some()))
         {
-            let why = format!("tract looks for files of weights on disk; `{}` is in memory", file.name);
+            let why = format!("tract expects weight files on disk, found `{}` in memory", file.name);
             return Err(BackendError::Unsupported(why));
         }
         let mut onnx = operators::reader();
@@ -457,7 +457,7 @@ impl Runner for TractRunner {
         }
         let plan = self.plans.get_mut(&batch);
         let (plan, state) =
-            plan.ok_or_else(|| BackendError::Call(format!("nothing was compiled for {batch} items")))?;
+            plan.ok_or_else(|| BackendError::Call(format!("the model was not compiled for a batch size of {batch}")))?;
         // An operator with a state of its own (`Scan`, to which recurrent ones are lowered) goes on
         // from the call before.
         if state.op_states.iter().any(Option::is_some) {

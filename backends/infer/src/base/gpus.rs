@@ -38,10 +38,10 @@ pub fn chosen(wanted: Option<&str>, names: &[String]) -> Result<Vec<usize>, Stri
     if !found.is_empty() {
         return Ok(found);
     }
-    let known = names.iter().enumerate().map(|(number, name)| format!("{number} is `{name}`"));
+    let known = names.iter().enumerate().map(|(number, name)| format!("GPU {number} is `{name}`"));
     let known = known.collect::<Vec<_>>().join(", ");
-    let known = if known.is_empty() { "there is none at all".into() } else { known };
-    Err(format!("there is no GPU `{wanted}` (`--gpu`): {known}"))
+    let known = if known.is_empty() { "this machine lists no GPU".into() } else { known };
+    Err(format!("GPU `{wanted}` (`--gpu`) was not found: {known}"))
 }
 
 #[cfg(test)]
@@ -57,12 +57,12 @@ mod tests {
             (Some("nvidia"), Ok(vec![0, 2])),
             (Some("LLVMPIPE"), Ok(vec![1])),
             (Some("4090"), Ok(vec![0])),
-            (Some("3"), Err("there is no GPU `3`")),
-            (Some("40"), Err("there is no GPU `40`")),
+            (Some("3"), Err("GPU `3` (`--gpu`) was not found")),
+            (Some("40"), Err("GPU `40` (`--gpu`) was not found")),
             (Some("256"), Ok(vec![1])),
-            (Some("-1"), Err("there is no GPU `-1`")),
+            (Some("-1"), Err("GPU `-1` (`--gpu`) was not found")),
             (Some("radeon"), Err("2 is `nvidia T4`")),
-            (Some(""), Err("there is no GPU ``")),
+            (Some(""), Err("GPU `` (`--gpu`) was not found")),
         ] {
             match (chosen(wanted, &names), found) {
                 (Ok(numbers), Ok(expected)) => assert_eq!(numbers, expected, "{wanted:?}"),
@@ -71,6 +71,6 @@ mod tests {
             }
         }
         assert_eq!(chosen(None, &[]), Ok(vec![]));
-        assert!(chosen(Some("0"), &[]).unwrap_err().contains("none at all"));
+        assert!(chosen(Some("0"), &[]).unwrap_err().contains("lists no GPU"));
     }
 }

@@ -10,7 +10,7 @@ pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
-        format!("it panicked: {}", text.unwrap_or("without a message"))
+        format!("the code panicked: {}", text.unwrap_or("without a message"))
     })
 }
 
@@ -21,7 +21,7 @@ mod tests {
     #[test]
     fn panics_become_messages() {
         assert_eq!(caught(|| 3), Ok(3));
-        assert_eq!(caught(|| panic!("at {}", 7)), Err::<(), _>("it panicked: at 7".into()));
-        assert_eq!(caught(|| std::panic::panic_any(7)), Err::<(), _>("it panicked: without a message".into()));
+        assert_eq!(caught(|| panic!("at {}", 7)), Err::<(), _>("the code panicked: at 7".into()));
+        assert_eq!(caught(|| std::panic::panic_any(7)), Err::<(), _>("the code panicked: without a message".into()));
     }
 }

@@ -6,11 +6,8 @@
 /// If it is one.
 pub fn refuse_remote(file: &str) -> Result<(), String> {
     let schemes = ["http://", "https://", "s3://", "gs://", "hf://"];
-    match schemes.iter().find(|scheme| file.starts_with(**scheme)) {
-        Some(scheme) => Err(format!(
-            "`{file}`: nothing is fetched over `{scheme}`, so that a run needs no network and can be repeated; fetch it \
-             first, and give its checksum in `sha256`"
-        )),
-        None => Ok(()),
+    match schemes.iter().any(|scheme| file.starts_with(*scheme)) {
+        true => Err(format!("expected a local path, found `{file}`: download the file and write its path")),
+        false => Ok(()),
     }
 }

@@ -117,11 +117,11 @@ pub(crate) fn read(folder: &Path, key: &CacheKey) -> CacheLookup {
     let bytes = match files::read(&path, MAX_BYTES) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return CacheLookup::Nothing,
-        Err(error) => return CacheLookup::Damaged(format!("{}: {error}", path.display())),
+        Err(error) => return CacheLookup::Damaged(format!("`{}` cannot be read: {error}", path.display())),
     };
     match payload(&bytes, key) {
         Ok(payload) => CacheLookup::Entry(payload.to_vec()),
-        Err(why) => CacheLookup::Damaged(format!("{}: {why}", path.display())),
+        Err(why) => CacheLookup::Damaged(format!("`{}` {why}", path.display())),
     }
 }
 
@@ -131,10 +131,10 @@ fn payload<'a>(bytes: &'a [u8], key: &CacheKey) -> Result<&'a [u8], &'static str
     let mut line = || lines.next().unwrap_or_default();
     let (magic, made_for, sum, payload) = (line(), line(), line(), line());
     if magic != MAGIC.as_bytes() {
-        return Err("is not a compiled model of this version");
+        return Err("is not a cache file of this version");
     }
     if made_for != key.0.as_bytes() {
-        return Err("was made from something else");
+        return Err("was written for another cache key");
     }
     if sum != sha256(payload).as_bytes() {
         return Err("is truncated or changed");
@@ -159,14 +159,14 @@ pub fn read_private(folder: &Path, key: &CacheKey) -> Kept {
     let bytes = match PrivateBytes::read(&path, MAX_BYTES) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Kept::Nothing,
-        Err(error) => return Kept::Unusable(format!("{}: {error}", path.display())),
+        Err(error) => return Kept::Unusable(format!("`{}` cannot be read: {error}", path.display())),
     };
     match payload(&bytes, key).map(<[u8]>::len) {
         Ok(len) => {
             let head = bytes.len() - len;
             Kept::Entry(bytes.skip(head))
         }
-        Err(why) => Kept::Unusable(format!("{}: {why}", path.display())),
+        Err(why) => Kept::Unusable(format!("`{}` {why}", path.display())),
     }
 }
 
@@ -320,6 +320,6 @@ mod tests {
         assert!(super::room(&room).is_err(), "a file is not a folder");
         fs::write(other.path(folder), &whole).unwrap();
         let CacheLookup::Damaged(why) = read(folder, &other) else { panic!("the entry of another key was accepted") };
-        assert!(why.ends_with("was made from something else"), "{why}");
+        assert!(why.ends_with("was written for another cache key"), "{why}");
     }
 }

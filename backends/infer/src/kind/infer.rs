@@ -78,7 +78,7 @@ fn why_copied(config: &InferConfig) -> Option<&'static str> {
         ("resident: false", !config.resident),
         ("batch", config.batch.max > 1),
         ("state", !config.state.is_empty()),
-        ("a constant input", !config.constants.is_empty()),
+        ("value", !config.constants.is_empty()),
         ("in_flight", config.in_flight > 1),
         ("shadow", config.shadow.is_some()),
         ("fallback", config.fallback.is_some()),
@@ -92,8 +92,7 @@ fn why_copied(config: &InferConfig) -> Option<&'static str> {
 fn note_copies(config: &InferConfig, runtimes: &Runtimes, plan: InferPlan) -> InferPlan {
     let can_reside = runtimes.get(&config.backend).is_some_and(|runtime| runtime.memory_name().is_some());
     let why = why_copied(config).filter(|_| can_reside);
-    why.into_iter()
-        .fold(plan, |plan, why| plan.note(format!("its messages are copied within its calls, because of `{why}`")))
+    why.into_iter().fold(plan, |plan, why| plan.note(format!("each call copies its messages, because of `{why}`")))
 }
 
 /// Keeps the messages of a model in the memory of the device that runs it.
@@ -102,14 +101,14 @@ fn reside(plan: InferPlan, device: Arc<dyn Device>) -> Result<InferPlan, PlanErr
     for (name, spec) in plan.outputs() {
         // Bytes that a program computes are not packed as those that it reads.
         if let Some(spec) = spec.filter(|spec| !matches!(spec.dtype, DType::F32 | DType::I32)) {
-            let message = format!("output `{name}` is {spec}; in the memory of a device it can be f32 or i32");
-            errors.at("backend", message).help("write `resident: false`, or export the model with such an output");
+            let message = format!("output `{name}` must be f32 or i32 in device memory, got {spec}");
+            errors.at("backend", message).help("write `resident: false`, or export the model with an f32 output");
         }
     }
     for (name, spec) in plan.inputs().chain(plan.outputs()) {
         if let Some(spec) = spec.filter(|spec| spec.fixed_shape().is_none()) {
-            let message = format!("`{name}` is {spec}; in the memory of a device a model's tensors have fixed shapes");
-            errors.at("backend", message).help("write `resident: false`, or put `pad` before");
+            let message = format!("`{name}` must have a fixed shape in device memory, got {spec}");
+            errors.at("backend", message).help("write `resident: false`, or put a `pad` node upstream of this node");
         }
     }
     errors.into_result(plan.on_device(device, DeviceSide::Both, ON_DEVICE))

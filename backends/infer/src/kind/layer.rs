@@ -84,7 +84,7 @@ impl Layer {
         let &[rows, inputs] = &weight.shape[..] else {
             let message =
                 format!("`{prefix}weight` must be a matrix of two dims, got {}{:?}", weight.dtype, weight.shape);
-            errors.at(format!("{prefix}weight"), message).help("`transform: [{ reshape: [n, k] }]` makes it one");
+            errors.at(format!("{prefix}weight"), message).help("write `transform: [{ reshape: [n, k] }]`");
             return None;
         };
         if rows == 0 || inputs == 0 {
@@ -96,13 +96,14 @@ impl Layer {
             Some(bias) => {
                 let bias = bias?;
                 if bias.shape != [rows] || bias.quantized.is_some() {
-                    let found = format!("is {}{:?}", bias.dtype, bias.shape);
-                    let message =
-                        format!("{found}; `weight` is {:?} and needs a bias for each of its {rows} rows", weight.shape);
+                    let found = format!("{}{:?}", bias.dtype, bias.shape);
+                    let message = format!(
+                        "`{prefix}bias` must have the shape [{rows}], a number for each row of `weight`, got {found}"
+                    );
                     let error = errors.at(format!("{prefix}bias"), message);
                     if bias.shape == [inputs] {
                         error.help(
-                            "is the matrix the wrong way round? rows are outputs: `transform: [{ transpose: [1, 0] }]`",
+                            "write `transform: [{ transpose: [1, 0] }]` in `weight`, whose rows must be the outputs",
                         );
                     }
                     return None;

@@ -50,7 +50,7 @@ fn load(config: &impl LayerList, folders: &Folders) -> Result<Vec<Layer>, PlanEr
                 if let Some(before) = layers.last().filter(|before| is_whole && before.outputs() != layer.inputs) {
                     let (gives, takes) = (before.outputs(), layer.inputs);
                     let message = format!(
-                        "`{prefix}weight` expects {takes} numbers per row, found {gives} from the previous layer"
+                        "`{prefix}weight` must have {gives} numbers per row, as the previous layer produces, got {takes}"
                     );
                     errors.at(format!("{prefix}weight"), message);
                 }
@@ -144,11 +144,7 @@ where
             let message = format!("expected f32[..., {takes}] (rows of {takes} numbers, as the weights), found {spec}");
             let error = errors.input("in", message);
             if layers.len() == 1 && spec.shape.last() == Some(&Dim::Fixed(first.outputs())) {
-                error.help(format!(
-                    "`weight` is [{}, {takes}], a row for each output; if its rows are the inputs: \
-                     `transform: [{{ transpose: [1, 0] }}]`",
-                    first.outputs()
-                ));
+                error.help("write `transform: [{ transpose: [1, 0] }]` in `weight`, whose rows must be the outputs");
             }
         }
         let out = spec.as_ref().map(|spec| {
@@ -192,7 +188,7 @@ where
             if let (Some(Dim::Fixed(planned)), Some(length)) = (planned, length)
                 && *planned != length
             {
-                let why = format!("changed since planning: rows have {length} numbers, not the planned {planned}");
+                let why = format!("changed since planning: expected {planned} numbers per row, found {length}");
                 return Err(NodeError::input("weights", why));
             }
         }

@@ -47,8 +47,7 @@ impl UncheckedModel {
     /// Reads an open file of a model whose files have at most so many bytes.
     pub(crate) fn read(mut file: InputFile, max_size: u64) -> Result<Self, BackendError> {
         if file.size() > max_size {
-            let (size, why) = (show_bytes(file.size()), too_large(file.size(), max_size));
-            return Err(BackendError::Model(format!("the file has {size}, {why}")));
+            return Err(BackendError::Model(format!("the file {}", too_large(file.size(), max_size))));
         }
         let (bytes, sum) = read_and_sum(&mut file, max_size).map_err(unreadable)?;
         Ok(UncheckedModel { path: file.path().to_path_buf(), memory: file.memory().cloned(), bytes, sum, max_size })
@@ -64,7 +63,7 @@ impl UncheckedModel {
     pub(crate) fn artifact(self, on_size: &dyn Fn(u64)) -> Result<Artifact, BackendError> {
         let UncheckedModel { path, memory, bytes, sum, max_size } = self;
         if let Some(other) = recognise(&bytes) {
-            return Err(BackendError::Model(format!("this is {other}, not an ONNX model")));
+            return Err(BackendError::Model(format!("expected an ONNX model, found {other}")));
         }
         let bytes = Arc::new(bytes);
         let (mut outline, graph) = Outline::read(&Bytes::from_owner(SharedBytes(bytes.clone())), sum)?;

@@ -24,7 +24,7 @@ impl ConstantInput {
     pub(crate) fn check(&self, port: &str, outline: &Outline) -> Result<(), String> {
         let Some(input) = outline.inputs.iter().find(|input| input.port == port) else {
             let there: Vec<String> = outline.inputs.iter().map(|input| format!("`{}`", input.port)).collect();
-            return Err(format!("the model has no input `{port}`; it has {}", there.join(", ")));
+            return Err(format!("expected an input of the model ({}), found `{port}`", there.join(", ")));
         };
         let item = input.item(input.batch_dim());
         let fits = |(length, dim): (&usize, &&Length)| match dim {
@@ -33,14 +33,14 @@ impl ConstantInput {
         };
         if item.len() != self.shape.len() || !self.shape.iter().zip(&item).all(fits) {
             return Err(format!(
-                "has the shape {:?}; an item of `{port}` is {}",
-                self.shape,
-                input.show(input.batch_dim())
+                "expected {} as one item of `{port}`, found the shape {:?}",
+                input.show(input.batch_dim()),
+                self.shape
             ));
         }
         let access = Access::for_dtype(input.elem.dtype());
         match self.values.iter().find(|value| !access.holds(**value)) {
-            Some(value) => Err(format!("holds {value}, which {} cannot", input.elem.dtype())),
+            Some(value) => Err(format!("{value} does not fit in {}", input.elem.dtype())),
             None => Ok(()),
         }
     }

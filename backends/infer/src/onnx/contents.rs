@@ -209,7 +209,7 @@ impl Contents {
     pub(super) fn read(graph: &wire::Graph, opsets: &[wire::OpSet], file_bytes: u64) -> Result<Self, BackendError> {
         let nodes = nodes(graph);
         if nodes > MAX_NODES {
-            return Err(BackendError::Model(format!("it has {nodes} nodes; at most {MAX_NODES} are supported")));
+            return Err(BackendError::Model(format!("a model must have at most {MAX_NODES} nodes, got {nodes}")));
         }
         let mut reader =
             ContentsReader { opsets, file_bytes, found: Contents::default(), wrong: ModelProblems::default() };
@@ -343,7 +343,7 @@ impl ContentsReader<'_> {
     fn weight(&self, tensor: &wire::Tensor, name: &str) -> Result<Weight, String> {
         let (elem, bits) = elem_of(tensor.elem);
         if let Some(dim) = tensor.dims.iter().find(|dim| **dim < 0) {
-            return Err(format!("has a dim of length {dim}"));
+            return Err(format!("must have dims of length 0 or more, got {dim}"));
         }
         let dims: Vec<u64> = tensor.dims.iter().map(|dim| *dim as u64).collect();
         let elements = dims.iter().try_fold(1u64, |n, dim| n.checked_mul(*dim));
@@ -357,24 +357,25 @@ impl ContentsReader<'_> {
             let number = |key: &str, default: u64| match entry(key).map(str::parse) {
                 None => Ok(default),
                 Some(Ok(number)) => Ok(number),
-                Some(Err(_)) => {
-                    Err(format!("is in another file, and `{}` is not a valid {key}", entry(key).unwrap_or_default()))
-                }
+                Some(Err(_)) => Err(format!(
+                    "must have a number as {key} in another file, got `{}`",
+                    entry(key).unwrap_or_default()
+                )),
             };
             let (offset, length) = (number("offset", 0)?, number("length", bytes)?);
             if bits > 0 && length != bytes {
-                return Err(format!("has {length} bytes in another file; {elem}{dims:?} needs {bytes}"));
+                return Err(format!("must have {bytes} bytes in another file for {elem}{dims:?}, got {length}"));
             }
             external = Some(External { file: entry("location").unwrap_or_default().to_string(), offset, length });
         } else {
             match &tensor.raw {
                 Some(raw) if bits > 0 && raw.len() as u64 != bytes => {
-                    return Err(format!("has {} bytes; {elem}{dims:?} needs {bytes}", raw.len()));
+                    return Err(format!("must have {bytes} bytes for {elem}{dims:?}, got {}", raw.len()));
                 }
                 // As single numbers, elements take at least a byte each, or half a byte for 4-bit
                 // types.
                 None if elements / 2 > self.file_bytes => {
-                    return Err(format!("has {elements} elements, in a file of {} bytes", self.file_bytes));
+                    return Err(format!("has {elements} elements, but the file has only {} bytes", self.file_bytes));
                 }
                 _ => {}
             }
@@ -391,7 +392,7 @@ fn nodes(graph: &wire::Graph) -> usize {
 
 /// Sparse tensors are refused: their dims can have any size, and a runtime makes them dense.
 fn sparse(name: &str) -> String {
-    format!("tensor `{}` is sparse; export it as a dense tensor", brief(name))
+    format!("tensor `{}` must be dense, got a sparse tensor", brief(name))
 }
 
 #[cfg(all(test, feature = "rten"))]

@@ -22,15 +22,15 @@ pub struct DataFile {
     pub bytes: Arc<Vec<u8>>,
 }
 
-/// Returns what is said of a model with at least so many bytes, of which `most` are allowed.
+/// Returns that a model with at least `bytes` bytes must have at most `most`.
 pub(super) fn too_large(bytes: u64, most: u64) -> String {
     let gib = bytes.div_ceil(1 << 30);
-    let most = show_bytes(most);
-    format!("more than the {most} of a model{ADVICE}size={gib}GiB` (in a program, `Trials::size`) allows it")
+    let (found, most) = (show_bytes(bytes), show_bytes(most));
+    format!("must have at most {most}, got {found}{ADVICE}size={gib}GiB` (in a program, `Trials::size`)")
 }
 
 /// What stands between a message and its advice.
-const ADVICE: &str = ": `--model-limits ";
+const ADVICE: &str = ": write `--model-limits ";
 
 /// Splits a message that says how to allow a larger model from that advice.
 pub(crate) fn split_advice(message: &str) -> Option<(&str, String)> {
@@ -59,20 +59,20 @@ pub(super) fn data_files(
     let (mut found, mut sums, mut read) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
     let mut all = own;
     for (name, parts) in named {
-        let wrong = |why: String| BackendError::Model(format!("it has weights in another file, `{name}`, {why}"));
+        let wrong = |why: String| BackendError::Model(format!("the weight file `{name}` {why}"));
         let is_plain =
             Path::new(name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
         if name.is_empty() || !is_plain {
-            return Err(wrong("which is outside the model's folder".into()));
+            return Err(wrong("is outside the model's folder".into()));
         }
-        let unreadable = |error: std::io::Error| wrong(format!("which cannot be read: {error}"));
+        let unreadable = |error: std::io::Error| wrong(format!("cannot be read: {error}"));
         let mut file = match memory {
             Some(memory) => memory.open_beside(model, name).map_err(unreadable)?,
             None => {
                 let path = folder.join(name).canonicalize().map_err(unreadable)?;
                 // A link could point out of the folders that the graph may read.
                 if !path.starts_with(folder.canonicalize().map_err(unreadable)?) {
-                    return Err(wrong("which is a link out of the model's folder".into()));
+                    return Err(wrong("is a link out of the model's folder".into()));
                 }
                 InputFile::again(&path).map_err(unreadable)?
             }
@@ -80,13 +80,13 @@ pub(super) fn data_files(
         let path = file.path().to_path_buf();
         // A file with many names would be read into memory once for each.
         if !read.insert(path.clone()) {
-            return Err(wrong("which it also refers to by another name".into()));
+            return Err(wrong("must have one name in the model, got two".into()));
         }
         let least = all.saturating_add(file.size()).max(max_size.saturating_add(1));
         on_size(all.saturating_add(file.size()).min(max_size));
         let (bytes, sum) =
             read_and_sum(&mut file, max_size.saturating_sub(all)).map_err(|error| match error.kind() {
-                ErrorKind::FileTooLarge => wrong(format!("with which it has {}", too_large(least, max_size))),
+                ErrorKind::FileTooLarge => wrong(format!("and the model together {}", too_large(least, max_size))),
                 _ => unreadable(error),
             })?;
         let size = bytes.len() as u64;
@@ -94,7 +94,9 @@ pub(super) fn data_files(
         for (weight, part) in parts {
             if part.offset.checked_add(part.length).is_none_or(|end| end > size) {
                 let (External { offset, length, .. }, weight) = (part, &weight.name);
-                return Err(wrong(format!("which has {size} bytes; `{weight}` needs {length} from offset {offset}")));
+                return Err(wrong(format!(
+                    "must have {length} bytes at offset {offset} for `{weight}`, got a file of {size} bytes"
+                )));
             }
         }
         sums.insert(name.clone(), sum);
@@ -123,7 +125,7 @@ mod tests {
         std::fs::write(folder.path().join("w.data"), [0; 4003]).unwrap();
         let told = RefCell::new(Vec::new());
         let read = Outline::open_within(&path, Trials::MAX_SIZE, &|size| told.borrow_mut().push(size));
-        assert!(read.unwrap_err().to_string().contains("has 4003 bytes"));
+        assert!(read.unwrap_err().to_string().contains("got a file of 4003 bytes"));
         assert_eq!(told.take(), [file.len() as u64 + 4003]);
     }
 }

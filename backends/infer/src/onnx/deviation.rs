@@ -35,7 +35,7 @@ pub const NARROWS_FLOATS: &str = "computes `float64` with 7 digits instead of 15
 pub const NARROWS_CONSTANTS: Deviation = Deviation {
     op: Deviation::ANY,
     concerns: |op| op.has_wide_constant,
-    what: "reads 32 bits of an `int64` constant that has more",
+    what: "narrows an `int64` constant to 32 bits",
 };
 
 /// Operators that do not compute with the numbers of their inputs, beside those that only move

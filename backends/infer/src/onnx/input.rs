@@ -74,24 +74,26 @@ impl Input {
         let tensor = match &value.kind {
             Some(wire::Type { tensor: Some(tensor), .. }) => tensor,
             Some(wire::Type { sequence: Some(_), .. }) => {
-                return unsupported("is a sequence; ports carry tensors".into());
+                return unsupported("must be a tensor, got a sequence".into());
             }
             _ => return unsupported("does not declare its element type".into()),
         };
         let Some(elem) = Elem::of(tensor.elem) else {
             let (word, _) = elem_of(tensor.elem);
-            return unsupported(format!("has elements of type {word}, which ports do not have"));
+            return unsupported(format!("has elements of type {word}, which ports do not support"));
         };
         let Some(shape) = &tensor.shape else {
-            return unsupported("does not declare its shape; export the model with one".into());
+            return unsupported("does not declare its shape".into());
         };
         let mut dims = Vec::new();
         for (at, dim) in shape.dims.iter().enumerate() {
             dims.push(match (dim.length, dim.symbol.as_deref()) {
                 // As PaddlePaddle writes unknown lengths.
                 (Some(-1), _) => Length::Symbol(format!("{port}.{at}")),
-                (Some(length), _) if length < 0 => return unsupported(format!("has a dim of length {length}")),
-                (Some(0), _) => return unsupported("has a dim of length 0".into()),
+                (Some(length), _) if length < 0 => {
+                    return unsupported(format!("must have dims of length 1 or more, got {length}"));
+                }
+                (Some(0), _) => return unsupported("must have dims of length 1 or more, got 0".into()),
                 (Some(length), _) => Length::Fixed(length as usize),
                 (None, Some(symbol)) if !symbol.is_empty() && symbol != "?" => Length::Symbol(symbol.to_string()),
                 // Unnamed dims may have different lengths.
@@ -104,13 +106,13 @@ impl Input {
             _ => LeadingDim::None,
         };
         if dims.len() > MAX_RANK + 1 {
-            return unsupported(format!("has {} dims; at most {MAX_RANK} and a batch are supported", dims.len()));
+            return unsupported(format!("must have at most {MAX_RANK} dims and a batch dim, got {} dims", dims.len()));
         }
         let fixed = dims.iter().map(|dim| if let Length::Fixed(length) = dim { *length as u64 } else { 1 });
         let bytes = fixed.fold(elem.dtype().size() as u64, u64::saturating_mul);
         if bytes > MAX_ITEM_BYTES {
             let (has, most) = (show_bytes(bytes), show_bytes(MAX_ITEM_BYTES));
-            return unsupported(format!("has {has} in one item; at most {most} are supported"));
+            return unsupported(format!("must have at most {most} per item, got {has}"));
         }
         Ok(Input { name: value.name.clone(), port, elem, lead, shape: dims })
     }

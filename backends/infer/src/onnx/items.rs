@@ -199,7 +199,10 @@ fn changed_by_edges<R: Runtime>(
                     return Err(NOT_REPEATABLE.into());
                 }
                 let names: Vec<&str> = others.iter().map(|edge| edge.name()).collect();
-                return Ok(Some(format!("a call of {size} items {found}, if others have {}", names.join(" or "))));
+                return Ok(Some(format!(
+                    "a call of {size} items {found}, if the other items have {}",
+                    names.join(" or ")
+                )));
             }
         }
     }
@@ -261,7 +264,7 @@ fn compare_drawn<R: Runtime>(
 }
 
 /// Why a difference shows nothing.
-const NOT_REPEATABLE: &str = "two calls with the same item have different outputs";
+const NOT_REPEATABLE: &str = "two calls with the same item produce different outputs";
 
 /// Returns an item of a batch.
 fn item_of(batch: BatchRef<'_>, at: usize, size: usize) -> BatchRef<'_> {
@@ -284,7 +287,7 @@ fn difference(
             let got = item_of(got.batch(size), at, size);
             let Difference { worst, largest, over, .. } = Difference::between(expected, got, *tolerance);
             if over > 0 {
-                return Some(format!("changes output `{name}` by {worst:.2e}, whose largest number is {largest:.3}"));
+                return Some(format!("changes output `{name}` by {worst:.2e} (largest number {largest:.3})"));
             }
         }
     }

@@ -56,13 +56,13 @@ impl<R: Runtime> Loaded<R> {
     pub(super) fn of(artifact: Artifact, options: &BackendOptions) -> Result<Self, BackendError> {
         let (outline, bytes, file) = (artifact.outline.clone(), artifact.size(), artifact.file.clone());
         let runtime = caught(|| R::load(artifact, options))
-            .map_err(|panic| BackendError::Model(format!("{} cannot load it, {panic}", R::NAME)))??;
+            .map_err(|panic| BackendError::Model(format!("{} cannot load the model: {panic}", R::NAME)))??;
         Ok(Loaded { outline, bytes, file, runtime })
     }
 
     pub(super) fn runner(&self, shared: &R::Shared, call: &Call) -> Result<Guarded<R::Runner>, BackendError> {
         let runner = caught(|| self.runtime.runner(shared, call))
-            .map_err(|panic| BackendError::Unsupported(format!("{} cannot prepare it, {panic}", R::NAME)))??;
+            .map_err(|panic| BackendError::Unsupported(format!("{} cannot prepare the model: {panic}", R::NAME)))??;
         Ok(Guarded { name: R::NAME, runner })
     }
 }
@@ -82,7 +82,7 @@ impl<R: Runner> Guarded<R> {
     ) -> Result<(), BackendError> {
         match caught(|| self.runner.run(batch, inputs, take)) {
             Ok(result) => result,
-            Err(panic) => Err(BackendError::Call(format!("{} cannot run it, {panic}", self.name))),
+            Err(panic) => Err(BackendError::Call(format!("{} cannot run the model: {panic}", self.name))),
         }
     }
 }

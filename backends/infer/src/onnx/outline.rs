@@ -86,9 +86,9 @@ impl Outline {
                 // these bytes.
                 let why = match other {
                     Err(why) if matches!(file[..], [8, 1..=32, ..]) && file.len() > 2 => {
-                        format!("this is a truncated or damaged ONNX model: {why}")
+                        format!("the ONNX model is truncated or damaged: {why}")
                     }
-                    _ => format!("this is not an ONNX model: its {} bytes do not parse as one", file.len()),
+                    _ => format!("expected an ONNX model, found {} bytes of another format", file.len()),
                 };
                 return Err(BackendError::Model(why));
             }
@@ -96,13 +96,13 @@ impl Outline {
         let wire::Model { graph, opsets, functions, metadata, .. } = model;
         if let Some(first) = functions.first() {
             let why = format!(
-                "it defines functions ({}), the first is `{}`; inline them with `onnx.inliner.inline_local_functions`",
-                functions.len(),
+                "the model defines local functions, such as `{}`: inline all functions with \
+                 `onnx.inliner.inline_local_functions`",
                 first.name
             );
             return Err(BackendError::Unsupported(why));
         }
-        let Some(graph) = graph else { return Err(BackendError::Model("it holds no graph".into())) };
+        let Some(graph) = graph else { return Err(BackendError::Model("the model contains no graph".into())) };
         let Contents { ops, depth, weights: constants } = Contents::read(&graph, &opsets, file.len() as u64)?;
         let opset = |o: &&wire::OpSet| o.domain.is_empty() || o.domain == "ai.onnx";
         let weights: HashSet<&str> = graph.initializers.iter().map(|w| w.name.as_str()).collect();
@@ -135,7 +135,9 @@ impl Outline {
             value_shaped: None,
         };
         if outline.outputs.is_empty() && !graph.outputs.is_empty() {
-            return Err(BackendError::Unsupported("its outputs are sequences or maps; ports carry tensors".into()));
+            return Err(BackendError::Unsupported(
+                "an output of the model must be a tensor, got only sequences or maps".into(),
+            ));
         }
         distinct(outline.inputs.iter().map(|input| &input.port))?;
         distinct(outline.outputs.iter().map(|output| &output.port))?;
@@ -184,7 +186,7 @@ impl Outline {
                 }
                 let shape: Vec<String> = shape.iter().map(Dim::to_string).collect();
                 let shape = shape.join(", ");
-                let why = format!("one item is {}; the connected shape is [{shape}]", input.show(*batch_dim));
+                let why = format!("expected {} as one item, found [{shape}]", input.show(*batch_dim));
                 wrong.push(input.unbound(why));
                 continue;
             }
@@ -192,7 +194,8 @@ impl Outline {
                 let Length::Symbol(symbol) = dim else { continue };
                 match lengths.get(symbol.as_str()) {
                     Some((other, at)) if *other != length => {
-                        wrong.push(input.unbound(format!("dim `{symbol}` is {length} here and {other} at `{at}`")));
+                        wrong
+                            .push(input.unbound(format!("dim `{symbol}` must be {other}, as at `{at}`, got {length}")));
                     }
                     Some(_) => {}
                     None => _ = lengths.insert(symbol, (length, &input.port)),
@@ -210,8 +213,9 @@ impl Outline {
                         _ if wrong.iter().any(|w: &Unbound| w.input == input.port) => {}
                         _ => {
                             let item = input.show(*batch_dim);
-                            let why =
-                                format!("dim `{symbol}` of {item} has no length: connect an input whose size is known");
+                            let why = format!(
+                                "dim `{symbol}` of {item} has no length: connect a node whose output has a known size"
+                            );
                             wrong.push(Unbound { symbol: Some(symbol.clone()), ..input.unbound(why) });
                         }
                     },
@@ -263,7 +267,9 @@ impl Outline {
 fn distinct<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), BackendError> {
     let mut seen = HashSet::new();
     match names.into_iter().find(|name| !seen.insert(*name)) {
-        Some(name) => Err(BackendError::Unsupported(format!("two tensors of the model would both be port `{name}`"))),
+        Some(name) => Err(BackendError::Unsupported(format!(
+            "port names must be unique, got `{name}` for two tensors of the model"
+        ))),
         None => Ok(()),
     }
 }

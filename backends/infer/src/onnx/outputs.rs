@@ -109,7 +109,7 @@ impl OutputBounds<'_> {
             let (port, item) = (&side.port, &side.item);
             if states(at).is_some() && side.varies.contains(&true) {
                 let why = format!(
-                    "the state `{port}` differs in length from call to call; a state has the lengths of its input"
+                    "the state `{port}` must have the lengths of its input, got lengths that differ between calls"
                 );
                 return Err(NotPrepared::state(why));
             }
@@ -118,12 +118,11 @@ impl OutputBounds<'_> {
             {
                 let (takes, as_what) = (&input.item, input.elem.dtype());
                 return Err(NotPrepared::state(format!(
-                    "the state `{port}` is {dtype}{item:?} as output and {as_what}{takes:?} as input"
+                    "the state `{port}` must be {as_what}{takes:?}, as its input, got {dtype}{item:?}"
                 )));
             }
             if item.len() > MAX_RANK || item.contains(&0) {
-                let why =
-                    format!("output `{port}` is {item:?}; a port carries at most {MAX_RANK} dims, none of length 0");
+                let why = format!("output `{port}` must have at most {MAX_RANK} dims, none of length 0, got {item:?}");
                 return Err(NotPrepared::Field("model", why));
             }
             lines.extend(source.map(|source| self.line(at, &side, source)));
@@ -142,16 +141,16 @@ impl OutputBounds<'_> {
         let by = self.by_values.get(&self.declared[at].name).map_or("", |lengths| &lengths.decided_by);
         let is_inferred = source == BoundSource::Operators;
         let source = match source {
-            BoundSource::Max => "as `max:` says".to_string(),
-            BoundSource::Operators => format!("the most that {by} produces for inputs of this size"),
-            BoundSource::Trial => "as in the trial run on the longest inputs".into(),
+            BoundSource::Max => "set by `max:`".to_string(),
+            BoundSource::Operators => format!("the largest that {by} can produce for inputs of this size"),
+            BoundSource::Trial => "measured in the trial run on the longest inputs".into(),
         };
         let more = if bytes > LARGE && is_inferred {
-            format!("; a smaller `max: {{ {port}: {:?} }}` takes less memory", side.item)
+            format!("; a smaller `max: {{ {port}: {:?} }}` uses less memory", side.item)
         } else {
             String::new()
         };
-        format!("output `{port}` is {spec}, {} a message: {source}{more}", show_bytes(bytes))
+        format!("output `{port}` is {spec}, {} per message: {source}{more}", show_bytes(bytes))
     }
 
     fn output(
@@ -182,7 +181,7 @@ impl OutputBounds<'_> {
         };
         if let Some(dim) = batch_dim.filter(|dim| shape.get(*dim) != Some(&1)) {
             return Err(NotPrepared::state(format!(
-                "the state `{port}` is {dtype}{shape:?} for one item, whose dim {dim} is not its batch"
+                "dim {dim} of the state `{port}` must be 1 for one item, got {dtype}{shape:?}"
             )));
         }
         let rank = shape.len() - usize::from(batch_dim.is_some());
@@ -243,9 +242,7 @@ impl OutputBounds<'_> {
         if varying > MAX_VARYING {
             return Err(NotPrepared::Field(
                 "model",
-                format!(
-                    "output `{port}` has {varying} dims that may vary, of which messages have at most {MAX_VARYING}"
-                ),
+                format!("output `{port}` must have at most {MAX_VARYING} dims that may vary, got {varying}"),
             ));
         }
         let by_max = source == Some(BoundSource::Max);
@@ -277,7 +274,7 @@ impl OutputBounds<'_> {
     ) -> Result<MaxLengths<'_>, String> {
         match self.max.get(port).map(Vec::as_slice) {
             Some(_) if state.is_some() => {
-                Err(format!("`{port}` is a state, which has the lengths of its input: leave it out of `max`"))
+                Err(format!("`{port}` is a state, whose lengths `max` cannot set: remove `{port}` from `max`"))
             }
             None => Ok(MaxLengths::None),
             Some(lengths) if lengths.len() == rank => Ok(MaxLengths::Whole(lengths)),
@@ -285,7 +282,7 @@ impl OutputBounds<'_> {
             Some([_, rest @ ..]) if has_batch && rest.len() == rank => Ok(MaxLengths::Whole(rest)),
             Some(lengths) => {
                 let given = lengths.len();
-                Err(format!("`max` has {given} lengths for output `{port}`, whose items have {rank} dims"))
+                Err(format!("`max.{port}` must have one length per dim of an item ({rank}), got {given}"))
             }
         }
     }
@@ -356,7 +353,7 @@ impl OutputBounds<'_> {
                     let bound = if max.is_whole() { max.next() } else { known.or_else(|| max.next()) };
                     let bound = bound.or_else(inferred);
                     bound.ok_or_else(|| {
-                        format!("output `{port}` declares no length for `{symbol}`: write `max:` with its greatest one")
+                        format!("output `{port}` does not declare the length of `{symbol}`: write the length in `max`")
                     })?
                 }
             };
@@ -418,9 +415,9 @@ impl MaxLengths<'_> {
     /// Passes over a dim that the model declares.
     fn fixed(&mut self, port: &str, dim: usize, declared: usize) -> Result<(), String> {
         match self.is_whole().then(|| self.next()).flatten() {
-            Some(given) if given != declared => Err(format!(
-                "`max` has {given} for dim {dim} of output `{port}`, which the model declares as {declared}"
-            )),
+            Some(given) if given != declared => {
+                Err(format!("`max.{port}` must be {declared} at dim {dim}, as the model declares, got {given}"))
+            }
             _ => Ok(()),
         }
     }
@@ -434,5 +431,5 @@ pub(super) fn why_single(sides: &[SessionOutput], one: &OutputShapes, two: &Outp
         side.batch_dim.is_none() || two[*at].1 != batch_shape(&side.item, side.batch_dim, 2)
     })?;
     let (one, two) = (&one[at].1, &two[at].1);
-    Some(format!("its output `{}` is {one:?} for one item and {two:?} for two", sides[at].port))
+    Some(format!("output `{}` is {one:?} for one item and {two:?} for two items", sides[at].port))
 }

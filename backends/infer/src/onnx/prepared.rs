@@ -140,7 +140,7 @@ pub(crate) fn batch_dims(outline: &Outline, states: &[ModelState]) -> Result<Vec
             if !ports.contains(&name) {
                 let there: Vec<String> = ports.iter().map(|port| format!("`{port}`")).collect();
                 let there = there.join(", ");
-                return unsupported(format!("the state `{name}` is not an {side} of the model, which has {there}"));
+                return unsupported(format!("a state must name an {side} of the model ({there}), got `{name}`"));
             }
         }
     }
@@ -153,9 +153,11 @@ pub(crate) fn batch_dims(outline: &Outline, states: &[ModelState]) -> Result<Vec
         .collect();
     let dim_of = |input: &Input| match state_of(input) {
         None => Ok(input.batch_dim()),
-        Some(ModelState { batch_dim: Some(dim), .. }) if *dim >= input.shape.len() => {
-            unsupported(format!("the state `{}` has {} dims; `batch_dim` is {dim}", input.port, input.shape.len()))
-        }
+        Some(ModelState { batch_dim: Some(dim), .. }) if *dim >= input.shape.len() => unsupported(format!(
+            "`batch_dim` of the state `{}` must be less than its rank {}, got {dim}",
+            input.port,
+            input.shape.len()
+        )),
         Some(ModelState { batch_dim: Some(dim), .. }) => Ok(Some(*dim)),
         Some(_) => {
             let is_symbol = |dim: &Length| matches!(dim, Length::Symbol(_));
@@ -232,7 +234,10 @@ impl<R: Runtime> OnnxPrepared<R> {
             let there: Vec<&str> = out_ports.iter().filter(|port| !is_state(port)).map(String::as_str).collect();
             let near = nearest(port, there.iter().copied()).map(|near| format!("; did you mean `{near}`?"));
             let (near, there) = (near.unwrap_or_default(), there.join("`, `"));
-            return Err(NotPrepared::Field("max", format!("`max` names `{port}`; its outputs are `{there}`{near}")));
+            return Err(NotPrepared::Field(
+                "max",
+                format!("`max` must name an output (`{there}`), got `{port}`{near}"),
+            ));
         }
 
         let shared = loaded.runtime.share(&call)?;
@@ -251,7 +256,10 @@ impl<R: Runtime> OnnxPrepared<R> {
         };
         let state_of = |at| input_of(&states, at).map(|input| &call.inputs[input]);
         if let Some((input, _)) = states.iter().find(|(input, _)| call.inputs[*input].varies.contains(&true)) {
-            let why = format!("the state `{}` would differ in length from call to call", in_ports[*input]);
+            let why = format!(
+                "the state `{}` must have fixed lengths, got lengths that differ between calls",
+                in_ports[*input]
+            );
             return Err(NotPrepared::state(why));
         }
         let (values, one) = match model.untried {
@@ -271,25 +279,25 @@ impl<R: Runtime> OnnxPrepared<R> {
         };
         let varying_output = outputs.iter().find(|output| output.varies.contains(&true));
         let single = if let Some(at) = (0..in_ports.len()).find(|at| has_no_batch(*at)) {
-            Some(format!("its input `{}` has no batch dim of its own", in_ports[at]))
+            Some(format!("input `{}` has no batch dim", in_ports[at]))
         } else if let Some(at) = varying {
-            Some(format!("the messages of its input `{}` differ in length", in_ports[at]))
+            Some(format!("the messages of input `{}` differ in length", in_ports[at]))
         } else if let Some(output) = varying_output {
-            Some(format!("its output `{}` differs in length", output.port))
+            Some(format!("output `{}` differs in length", output.port))
         } else if model.one_item {
-            Some("it was loaded for calls with one item".into())
+            Some("the model was loaded for calls with one item".into())
         } else {
             // A model can declare a batch that it does not support, for example with a reshape to
             // [1, …] inside.
             match values.map(|values| trial.two_items(values)) {
-                None => Some("it was not tried".into()),
+                None => Some("the model was not tried".into()),
                 Some(Err(error)) => Some(format!("a trial run on two items failed: {error}")),
                 Some(Ok(two)) => why_single(&outputs, &one, &two),
             }
         };
         match values {
-            None => notes.push("not tried before its first message: its outputs have their declared shapes".into()),
-            Some(TrialValues::Ones) => notes.push("it fails on zeros: tried on ones".into()),
+            None => notes.push("the model was not tried: its outputs have the declared shapes".into()),
+            Some(TrialValues::Ones) => notes.push("the model fails on zeros, so limen tried it on ones".into()),
             Some(TrialValues::Zeros | TrialValues::Recorded | TrialValues::Noise) => {}
         }
 
@@ -368,7 +376,9 @@ impl<R: Runtime> OnnxPrepared<R> {
         let max_batch = max_batch.max(1);
         if let Some(most) = self.signature.max_batch.filter(|most| max_batch > *most) {
             let why = self.single.as_deref().unwrap_or_default();
-            return Err(BackendError::Unsupported(format!("batches of {max_batch}: the model accepts {most}, {why}")));
+            return Err(BackendError::Unsupported(format!(
+                "the batch size must be at most {most} for this model, got {max_batch}: {why}"
+            )));
         }
         let buckets = self.buckets(max_batch);
         let batches = if buckets.is_empty() { vec![max_batch] } else { buckets.clone() };
@@ -505,7 +515,9 @@ fn signature_of(
     }
     if let Some((_, output)) = states.first().filter(|_| signature.outputs.is_empty()) {
         let output = &outputs[*output].port;
-        let why = format!("its only output `{output}` is a state, which is not a port; export it twice (`Identity`)");
+        let why = format!(
+            "the only output `{output}` is a state, which is not a port: export `{output}` again through `Identity`"
+        );
         return Err(NotPrepared::state(why));
     }
     signature.check().map_err(|error| NotPrepared::Field("model", error.to_string()))?;

@@ -29,18 +29,17 @@ impl Reference {
     pub(crate) fn fits(&self, signature: &Signature, max_batch: usize) -> Result<(), String> {
         let show = |spec: Option<&TensorSpec>| match spec {
             Some(spec) => format!("`{}` {}", spec.name, limen::message::PortSpec::new(spec.dtype, spec.shape.clone())),
-            None => "none".to_string(),
+            None => "absent".to_string(),
         };
         let (ours, theirs) = (&signature.outputs, &self.signature.outputs);
         if let Some(at) = (0..ours.len().max(theirs.len())).find(|at| ours.get(*at) != theirs.get(*at)) {
             let (ours, theirs) = (show(ours.get(at)), show(theirs.get(at)));
-            return Err(format!("output {at} is {theirs} on `{}`, and {ours} here", self.name));
+            return Err(format!("output {at} must be {ours}, got {theirs} on `{}`", self.name));
         }
         match self.signature.max_batch {
-            Some(most) if most < max_batch => Err(format!(
-                "`{}` accepts at most {most} items per call, and calls have up to {max_batch} here",
-                self.name
-            )),
+            Some(most) if most < max_batch => {
+                Err(format!("the batch size must be at most {most} on `{}`, got {max_batch}", self.name))
+            }
             _ => Ok(()),
         }
     }

@@ -285,14 +285,16 @@ impl<R: Runtime> OnnxSession<R> {
         let constants = self.inputs.iter().filter(|input| input.is_constant).count();
         if inputs.len() + states + constants != self.inputs.len() || outputs.len() + states != self.outputs.len() {
             let (i, o) = (inputs.len(), outputs.len());
-            return Err(BackendError::Call(format!("{i} inputs and {o} outputs do not match the model")));
+            return Err(BackendError::Call(format!("the model does not match {i} inputs and {o} outputs")));
         }
         if batch == 0 {
-            return Err(BackendError::Call("the batch is empty".into()));
+            return Err(BackendError::Call("a batch must have at least one item, got none".into()));
         }
         if states > 0 && lanes.len() != batch {
             let lanes = lanes.len();
-            return Err(BackendError::Call(format!("{batch} items of {lanes} streams; each item needs a state")));
+            return Err(BackendError::Call(format!(
+                "a call must have a stream for each of its {batch} items, got {lanes}"
+            )));
         }
         if self.first_call.is_none() {
             let started = Instant::now();
@@ -309,7 +311,10 @@ impl<R: Runtime> OnnxSession<R> {
         let size = match self.buckets.iter().find(|size| **size >= batch) {
             Some(size) => *size,
             None if self.buckets.is_empty() => batch,
-            None => return Err(BackendError::Call(format!("a batch of {batch} is more than was planned"))),
+            None => {
+                let most = self.buckets.last().copied().unwrap_or_default();
+                return Err(BackendError::Call(format!("the batch size must be at most {most}, got {batch}")));
+            }
         };
         let mut given = inputs.iter();
         for input in &mut self.inputs {
@@ -370,7 +375,10 @@ impl<R: Runtime> OnnxSession<R> {
             }
         })?;
         if received != sides.len() {
-            return Err(BackendError::Call(format!("the runtime returned {received} of {} outputs", sides.len())));
+            return Err(BackendError::Call(format!(
+                "expected {} outputs from the runtime, found {received}",
+                sides.len()
+            )));
         }
         for input in &self.inputs {
             if let Some(state) = input.state {
@@ -396,7 +404,9 @@ fn input_bytes<'a>(input: &mut SessionInput, given: Option<&BatchRef<'a>>) -> Re
             let (has, bytes) = (given.bytes.len(), given.shape.iter().product::<usize>() * given.dtype.size());
             if has != bytes {
                 let port = &input.port;
-                return Err(BackendError::Call(format!("input `{port}` has {has} bytes; its shape needs {bytes}")));
+                return Err(BackendError::Call(format!(
+                    "input `{port}` must have {bytes} bytes for its shape, got {has}"
+                )));
             }
             Ok(given.bytes)
         }
@@ -407,7 +417,7 @@ fn input_bytes<'a>(input: &mut SessionInput, given: Option<&BatchRef<'a>>) -> Re
                 [] => (&*item, ""),
                 bounds => (bounds, "at most "),
             };
-            Err(BackendError::Call(format!("input `{port}` is {dtype}{shape:?}; {most}{planned}{item:?} was planned")))
+            Err(BackendError::Call(format!("input `{port}` must be {most}{planned}{item:?}, got {dtype}{shape:?}")))
         }
         None => Err(BackendError::Call(format!("input `{}` is missing", input.port))),
     }
@@ -419,7 +429,10 @@ fn pad(input: &mut SessionInput, given: &[u8], batch: usize, size: usize) -> Res
     let (takes, total) = (input.bytes(batch), input.bytes(size));
     if given.len() != takes {
         let has = given.len();
-        return Err(BackendError::Call(format!("input `{}` has {has} bytes; {batch} items need {takes}", input.port)));
+        return Err(BackendError::Call(format!(
+            "input `{}` must have {takes} bytes for a batch of {batch}, got {has}",
+            input.port
+        )));
     }
     if total != takes {
         let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut input.buffer);
@@ -482,7 +495,8 @@ fn guard(
         let elements = (piece / dtype.size()).max(1);
         let (item, element) = (at / elements, n * elements + at % elements);
         let item = if size == 1 { String::new() } else { format!(" of item {item} of {used}") };
-        let message = format!("{side} `{port}` holds {value} at element {element}{item}, under `guard: finite`");
+        let message =
+            format!("{side} `{port}` must be finite (`guard: finite`), got {value} at element {element}{item}");
         return Err(BackendError::Call(message));
     }
     Ok(())
@@ -498,7 +512,7 @@ fn check_alike(dims: &[(usize, usize)], inputs: &[SessionInput]) -> Result<(), B
     let Some((first, at)) = lengths.next() else { return Ok(()) };
     match lengths.find(|(other, _)| *other != first) {
         Some((other, there)) => {
-            Err(BackendError::Call(format!("inputs of one length differ: `{at}` has {first}, `{there}` has {other}")))
+            Err(BackendError::Call(format!("`{at}` and `{there}` must have the same length, got {first} and {other}")))
         }
         None => Ok(()),
     }
@@ -532,7 +546,7 @@ fn check(side: &SessionOutput, size: usize, output: BatchRef<'_>) -> Result<(), 
 fn not_planned(side: &SessionOutput, size: usize, output: BatchRef<'_>) -> String {
     let SessionOutput { port, dtype, batch_dim, by_max, .. } = side;
     let (received, shape, planned) = (output.dtype, output.shape, batch_shape(&side.item, *batch_dim, size));
-    let why = format!("output `{port}` is {received}{shape:?}; {dtype}{planned:?} was planned");
+    let why = format!("output `{port}` must be {dtype}{planned:?}, got {received}{shape:?}");
     if received != *dtype || shape.len() != planned.len() {
         return why;
     }
@@ -542,11 +556,12 @@ fn not_planned(side: &SessionOutput, size: usize, output: BatchRef<'_>) -> Strin
         && *by_max
     {
         return format!(
-            "output `{port}` is {received}{shape:?}: this call produced {gave}, `max.{port}` allows {allows}: raise it"
+            "output `{port}` must be at most {allows} long (`max.{port}`), got {gave} in {received}{shape:?}: raise \
+             `max.{port}`"
         );
     }
     let lengths: Vec<usize> = std::iter::zip(item, &side.item).map(|(gave, planned)| gave.max(*planned)).collect();
-    format!("{why}; write its greatest lengths, `max: {{ {port}: {lengths:?} }}`")
+    format!("{why}: write the greatest lengths, `max: {{ {port}: {lengths:?} }}`")
 }
 
 /// Copies the items of an output without the padding.
@@ -557,7 +572,7 @@ fn copy(side: &SessionOutput, batch: usize, output: BatchRef<'_>, into: &mut Bat
         into.shape.iter_mut().zip(item).for_each(|(to, length)| *to = *length);
         let room = into.bytes.len();
         let to = into.bytes.get_mut(..output.bytes.len());
-        let too_small = || BackendError::Call(format!("output `{}` does not fit {room} bytes", side.port));
+        let too_small = || BackendError::Call(format!("output `{}` does not fit in {room} bytes", side.port));
         to.ok_or_else(too_small)?.copy_from_slice(output.bytes);
         return Ok(());
     }
@@ -565,7 +580,7 @@ fn copy(side: &SessionOutput, batch: usize, output: BatchRef<'_>, into: &mut Bat
     if into.dtype != side.dtype || into.bytes.len() != used {
         let (has, dtype, SessionOutput { port, dtype: received, .. }) = (into.bytes.len(), into.dtype, side);
         return Err(BackendError::Call(format!(
-            "output `{port}` has {used} bytes of {received}; the buffer has {has} of {dtype}"
+            "the buffer of output `{port}` must have {used} bytes of {received}, got {has} of {dtype}"
         )));
     }
     into.bytes.copy_from_slice(&output.bytes[..used]);

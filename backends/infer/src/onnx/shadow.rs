@@ -280,11 +280,11 @@ mod tests {
         assert_eq!(other.fits(&other.signature, 4), Ok(()));
         let with = |outputs: Vec<TensorSpec>| Signature { outputs, ..other.signature.clone() };
         for (signature, max_batch, why) in [
-            (with(vec![spec("y", 3)]), 1, "output 0 is `y` f32[2] on `other`, and `y` f32[3] here"),
-            (with(vec![spec("z", 2)]), 1, "output 0 is `y` f32[2] on `other`, and `z` f32[2] here"),
+            (with(vec![spec("y", 3)]), 1, "output 0 must be `y` f32[3], got `y` f32[2] on `other`"),
+            (with(vec![spec("z", 2)]), 1, "output 0 must be `z` f32[2], got `y` f32[2] on `other`"),
             (with(vec![spec("y", 2), spec("z", 2)]), 1, "output 1 is none on `other`, and `z` f32[2] here"),
-            (with(vec![]), 1, "output 0 is `y` f32[2] on `other`, and none here"),
-            (other.signature.clone(), 5, "`other` accepts at most 4 items per call, and calls have up to 5 here"),
+            (with(vec![]), 1, "output 0 must be absent, got `y` f32[2] on `other`"),
+            (other.signature.clone(), 5, "the batch size must be at most 4 on `other`, got 5"),
         ] {
             assert_eq!(other.fits(&signature, max_batch), Err(why.to_string()));
         }

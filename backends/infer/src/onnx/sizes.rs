@@ -27,11 +27,9 @@ pub(super) fn check(graph: &wire::Graph, data: &[DataFile]) -> Result<(), Backen
         let elements = least_elements(shape);
         if elements > MAX_ELEMENTS {
             let (name, what) = (name_of(node), label(node));
-            let of = if what == output { String::new() } else { format!(" of `{}`", brief(output)) };
+            let of = if what == output { String::new() } else { format!(" in `{}`", brief(output)) };
             let most = MAX_ELEMENTS;
-            wrong.push(|| {
-                format!("{name} makes a tensor{of} of {elements} elements or more; at most {most} are supported")
-            });
+            wrong.push(|| format!("{name} must produce at most {most} elements{of}, got {elements} or more"));
         }
     });
     wrong.into_result()
@@ -68,62 +66,78 @@ mod tests {
             (
                 &[double("a", 0.0), double("b", 1e12), double("c", 0.5)],
                 &["y = Range a b c"],
-                "node `y` (Range) makes a tensor of 2000000000000",
+                "node `y` (Range) must produce at most 1073741824 elements, got 2000000000000",
             ),
-            (&[ints("w", &[M, M])], &["y = Tile x w"], "node `y` (Tile) makes a tensor of 2199023255552 elements"),
+            (
+                &[ints("w", &[M, M])],
+                &["y = Tile x w"],
+                "node `y` (Tile) must produce at most 1073741824 elements, got 2199023255552",
+            ),
             (
                 &[ints("w", &[M, 1])],
                 &["a = Tile x w", "y = Tile a w"],
-                "node `y` (Tile) makes a tensor of 2199023255552",
+                "node `y` (Tile) must produce at most 1073741824 elements, got 2199023255552",
             ),
             (
                 &[ints("w", &[M, M])],
                 &["y = ConstantOfShape w"],
-                "node `y` (ConstantOfShape) makes a tensor of 1099511627776",
+                "node `y` (ConstantOfShape) must produce at most 1073741824 elements, got 1099511627776",
             ),
-            (&[ints("w", &[M, M, 2])], &["y = Expand x w"], "node `y` (Expand) makes a tensor of 2199023255552"),
+            (
+                &[ints("w", &[M, M, 2])],
+                &["y = Expand x w"],
+                "node `y` (Expand) must produce at most 1073741824 elements, got 2199023255552",
+            ),
             (
                 &[ints("a", &[0]), ints("b", &[1 << 40]), ints("c", &[1])],
                 &["y = Range a b c"],
-                "node `y` (Range) makes a tensor of 1099511627776",
+                "node `y` (Range) must produce at most 1073741824 elements, got 1099511627776",
             ),
             (
                 &[ints("e", &[]), ints("w", &[M, M])],
                 &["y = Resize x e e w"],
-                "(Resize) makes a tensor of 1099511627776",
+                "(Resize) must produce at most 1073741824 elements, got 1099511627776",
             ),
             (
                 &[floats("e", &[0], &[]), floats("w", &[2], &[1e6, 1e6])],
                 &["y = Resize x e w"],
-                "(Resize) makes a tensor of 2000000000000",
+                "(Resize) must produce at most 1073741824 elements, got 2000000000000",
             ),
-            (&[ints("w", &[M, 0, 0, M])], &["y = Pad x w"], "(Pad) makes a tensor of 1099514773506"),
+            (
+                &[ints("w", &[M, 0, 0, M])],
+                &["y = Pad x w"],
+                "(Pad) must produce at most 1073741824 elements, got 1099514773506",
+            ),
             (
                 &[ints("w", &[1 << 40]), ints("v", &[0, 1])],
                 &["y = OneHot x w v"],
-                "(OneHot) makes a tensor of 2199023255552",
+                "(OneHot) must produce at most 1073741824 elements, got 2199023255552",
             ),
-            (&[ints("w", &[1 << 40])], &["y = TopK x w"], "(TopK) makes a tensor of 1099511627776"),
+            (
+                &[ints("w", &[1 << 40])],
+                &["y = TopK x w"],
+                "(TopK) must produce at most 1073741824 elements, got 1099511627776",
+            ),
             (
                 &[wide("r", &[1, 1 << 16]), wide("c", &[1 << 16, 1])],
                 &["y = Add r c"],
-                "node `y` (Add) makes a tensor of 4294967296 elements or more; at most 1073741824 are supported",
+                "node `y` (Add) must produce at most 1073741824 elements, got 4294967296 or more",
             ),
             (
                 &[wide("r", &[1, 1 << 16]), wide("c", &[1 << 16, 1])],
                 &["y = MatMul c r"],
-                "(MatMul) makes a tensor of 4294967296",
+                "(MatMul) must produce at most 1073741824 elements, got 4294967296",
             ),
             (
                 &[wide("r", &[1 << 16]), ints("zero", &[0]), ints("one", &[1])],
                 &["a = Unsqueeze r zero", "b = Unsqueeze r one", "y = Mul a b"],
-                "(Mul) makes a tensor of 4294967296",
+                "(Mul) must produce at most 1073741824 elements, got 4294967296",
             ),
-            (&[], &doubled, "node `a30` (Concat) makes a tensor of 2147483648"),
+            (&[], &doubled, "node `a30` (Concat) must produce at most 1073741824 elements, got 2147483648"),
             (
                 &[wide("k", &[1, 2, 1])],
                 &["y = ConvTranspose x k output_shape=1099511627776"],
-                "(ConvTranspose) makes a tensor of 2199023255552",
+                "(ConvTranspose) must produce at most 1073741824 elements, got 2199023255552",
             ),
             (&[], &["w = Constant value_ints=1048576,1048576", "v = Identity w", "y = Tile x v"], "(Tile) makes"),
             (&[ints("w", &[many, many])], &["y = Tile x w"], "of 18446744073709551615 elements"),

@@ -73,10 +73,12 @@ impl<R: Runtime> Trial<'_, R> {
         let help = match (self.model.sample.is_some(), has_constants) {
             _ if !is_call && !has_constants => return Err(BackendError::Unsupported(why).into()),
             (false, true) => {
-                "write another value, `trial: FILE.npz` with an item that it accepts, or `trial: first_message`, or use another backend"
+                "write another value, write `trial: FILE.npz` with an item that the model accepts, write \
+                 `trial: first_message`, or use another backend"
             }
             (false, false) => {
-                "write `trial: FILE.npz` with an item that it accepts, or `trial: first_message`, or use another backend"
+                "write `trial: FILE.npz` with an item that the model accepts, write `trial: first_message`, or use another \
+                 backend"
             }
             (true, true) => "write another value, or record an item that the model accepts",
             (true, false) => "record an item that the model accepts",
@@ -132,7 +134,7 @@ impl<R: Runtime> Trial<'_, R> {
         let plural = if batch == 1 { "" } else { "s" };
         let shorter =
             if call.inputs.iter().zip(&self.call.inputs).all(|(a, b)| a.item == b.item) { "" } else { " shorter" };
-        let what = format!("ran it on {}, {batch}{shorter} item{plural}", values.name());
+        let what = format!("ran the model on {}, {batch}{shorter} item{plural}", values.name());
         let found: Result<RecordedShapes, String> = self.steps.step(R::NAME, &what, || {
             let found = self.run(values, batch, &call).map_err(|error| error.to_string())?;
             Ok(found.into_iter().map(|(dtype, shape)| (dtype.name().to_string(), shape)).collect())
@@ -197,7 +199,7 @@ impl<R: Runtime> Trial<'_, R> {
         })?;
         let missing = |at: usize| {
             let name = &self.loaded.outline.outputs[at].port;
-            BackendError::Unsupported(format!("output `{name}` is not a tensor that a port can carry"))
+            BackendError::Unsupported(format!("output `{name}` must be a tensor of a type that ports support"))
         };
         found.into_iter().enumerate().map(|(at, found)| found.ok_or_else(|| missing(at))).collect()
     }
@@ -208,7 +210,7 @@ type RecordedShapes = Vec<(String, Vec<usize>)>;
 
 /// Parses and checks the recorded outputs of a trial call: they may come from the cache on disk.
 fn parse(found: RecordedShapes, outputs: usize) -> Result<OutputShapes, String> {
-    let wrong = || "the recorded result of its trial is not of this model".to_string();
+    let wrong = || "the recorded result of the trial is not of this model".to_string();
     let known = |name: &str| name.parse::<PortSpec>().ok().map(|spec| spec.dtype);
     let fits = |(name, shape): (String, Vec<usize>)| {
         let dtype = known(&name)?;

@@ -209,11 +209,11 @@ impl Candidate<'_> {
 /// Why the backend cannot run the model.
 pub(crate) fn reference(backend: &str, job: &PlanRequest<'_>) -> Result<Reference, String> {
     let candidate = job.candidates.iter().find(|candidate| candidate.is_called(backend));
-    let candidate = candidate.ok_or_else(|| format!("a model can be compared with {}", job.runtimes.of_models()))?;
+    let candidate = candidate.ok_or_else(|| format!("expected {}, found `{backend}`", job.runtimes.of_models()))?;
     match (candidate.verdict(&job.required), &candidate.built) {
         (RuntimeVerdict::Fits, Some(built)) => (built.reference)(job).map_err(|refused| {
             let why = refused.errors();
-            format!("`{}` cannot run it: {}", candidate.name, why.messages().collect::<Vec<_>>().join("; "))
+            format!("`{}` cannot run the model: {}", candidate.name, why.messages().collect::<Vec<_>>().join("; "))
         }),
         (verdict, _) => Err(format!("`{}` {verdict}", candidate.name)),
     }

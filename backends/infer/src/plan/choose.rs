@@ -62,7 +62,7 @@ pub(crate) fn choose(
         let file = file.unwrap_or_default();
         errors
             .at(key, format!("`{file}` changed while the model was tried"))
-            .help("start again when no other process writes to it");
+            .help(format!("start again when no other process writes to `{file}`"));
         return Err(errors);
     }
     check_identity(config, model, &outline, cx)?;
@@ -140,7 +140,7 @@ pub(crate) fn choose(
     if let Some(folder) = cache.filter(|_| options.calibrate) {
         calibrate(&mut table, &verdicts, &job, &measured, &mut notes);
         if let Err(error) = table.write(folder) {
-            notes.push(format!("the measured times cannot be written to {}: {error}", folder.display()));
+            notes.push(format!("the measured times cannot be written to `{}`: {error}", folder.display()));
         }
     }
     if config.serving() == AUTO {
@@ -155,7 +155,8 @@ pub(crate) fn choose(
         {
             *verdict = RuntimeVerdict::Runs;
         }
-        let why = "the model's output is a sequence or a map, which no port carries; export it as a tensor (scikit-learn: `zipmap: False`)";
+        let why =
+            "the output must be a tensor, got a sequence or a map: export a tensor (scikit-learn: `zipmap: False`)";
         let plan = outline.left_out.iter().fold(plan, |plan, port| plan.left_out(port, why));
         return Ok(describe(&verdicts).into_iter().chain(notes).fold(plan, InferPlan::note));
     }
@@ -173,16 +174,18 @@ fn check_identity(config: &InferConfig, model: &str, outline: &Outline, cx: &Pla
     if let Some(sum) = &config.sha256
         && let Err(why) = outline.check_sum(sum)
     {
-        errors.at("sha256", format!("`{model}` {why}"));
+        errors
+            .at("sha256", format!("`{model}` {why}"))
+            .help("if the change is intended, write the SHA-256 of the new file in `sha256`");
         return Err(errors);
     }
     if config.sha256.is_some()
         && config.manifest.is_none()
         && let Some(file) = outline.files.keys().next()
     {
-        errors
-            .at("sha256", format!("`{model}` has weights in `{file}`, which its own checksum does not cover"))
-            .help("write `manifest:`, which covers both: `limen-run inspect MODEL --json` prints it");
+        errors.at("sha256", format!("`sha256` covers `{model}`, but not its weights in `{file}`")).help(
+            "run `limen-run inspect MODEL --json > MODEL.json` and write `manifest: MODEL.json` instead of `sha256`",
+        );
         return Err(errors);
     }
     if let Some(manifest) = &config.manifest {
@@ -194,12 +197,17 @@ fn check_identity(config: &InferConfig, model: &str, outline: &Outline, cx: &Pla
                 let differences = expected.differences(&Inspection::of(outline));
                 if !differences.is_empty() {
                     let message = format!("`{model}` differs from `{manifest}`: {}", differences.join("; "));
-                    errors
-                        .at("manifest", message)
-                        .help("if the change is intended, write to it what `limen-run inspect MODEL --json` prints");
+                    errors.at("manifest", message).help(format!(
+                        "if the change is intended, write the output of `limen-run inspect MODEL --json` to \
+                         `{manifest}`"
+                    ));
                 }
             }
-            Err(why) => _ = errors.at("manifest", why).help("`limen-run inspect MODEL --json` writes one"),
+            Err(why) => {
+                _ = errors
+                    .at("manifest", why)
+                    .help("write a manifest with `limen-run inspect MODEL --json > MODEL.json`")
+            }
         }
     }
     errors.into_result(())
@@ -217,7 +225,7 @@ fn check_narrowing(config: &InferConfig, model: &str, outline: &Outline, errors:
     }
     for output in outline.outputs.iter().filter(|output| output.elem == Some(Elem::F64)) {
         errors
-            .at("model", format!("`{model}` produces `f64` at `{}`, which would leave as `f32`", output.port))
+            .at("model", format!("`{model}` produces `f64` at `{}`, expected `f32`", output.port))
             .help("export the model with `f32` outputs, or write `allow_narrowing: true` if seven digits are enough");
     }
 }
@@ -238,11 +246,11 @@ fn check_compared(
             RuntimeVerdict::Unavailable(_) if name == ORT => {
                 "name the library of ONNX Runtime with `--onnxruntime FILE`".into()
             }
-            RuntimeVerdict::Unavailable(_) => "install what it needs".into(),
+            RuntimeVerdict::Unavailable(_) => format!("install what `{name}` requires"),
             _ => continue,
         };
         let message = format!("the backend of `{key}`: `{}` {verdict}", candidate.name);
-        errors.at(key, message).help(format!("{way}, name another backend, or leave it out"));
+        errors.at(key, message).help(format!("{way}, name another backend, or remove `{key}`"));
     }
 }
 
@@ -257,7 +265,7 @@ fn check_batch_ranges(config: &InferConfig, outline: &Outline, inputs: &ModelInp
     if let Some(op) = outline.ops.iter().find(|op| !is_shown && RANGED.contains(&op.id.as_str())) {
         let (id, node) = (&op.id, &op.node);
         let message = format!(
-            "{id} (node `{node}`) scales by the range of a whole batch: an item's numbers depend on the others in its call"
+            "{id} (node `{node}`) scales by the range of a whole batch: an item's numbers depend on the call's other items"
         );
         errors.at("batch.max", message).help(batch_advice(config));
     }
@@ -266,10 +274,7 @@ fn check_batch_ranges(config: &InferConfig, outline: &Outline, inputs: &ModelInp
 /// Returns what to write if the items of a call may change each other's numbers.
 pub(super) fn batch_advice(config: &InferConfig) -> &'static str {
     match config.state.is_empty() {
-        true => {
-            "write `max: 1`, or show with a recorded case of two different items or more that it does not matter: \
-             `verify: { case: FILE.npz }`"
-        }
+        true => "write `max: 1`, or `verify: { case: FILE.npz }` with a recorded case of at least two different items",
         // The items of such a case are successive steps of one stream.
         false => "write `max: 1`",
     }
@@ -312,7 +317,7 @@ fn first_that_plans(
             continue;
         }
         if !steps.admits(candidate.name) {
-            *verdict = RuntimeVerdict::Failed(vec!["it was not tried".into()]);
+            *verdict = RuntimeVerdict::Failed(vec!["the model was not tried".into()]);
             continue;
         }
         match candidate.plan(job) {
@@ -366,7 +371,7 @@ fn describe(verdicts: &[(Candidate<'_>, RuntimeVerdict)]) -> Vec<String> {
 /// Returns how to get a runtime that is not built in.
 fn way_to_build(feature: &str) -> String {
     let package = if ["wgpu", "cuda12"].contains(&feature) { "limen-gpu" } else { "limen-infer" };
-    format!("build limen-run with `--features {feature}` (in a program of your own, that feature of {package})")
+    format!("build limen-run with `--features {feature}` (in a program, the feature `{feature}` of {package})")
 }
 
 /// Returns the error that no requested runtime runs the model, with what to write instead.
@@ -383,7 +388,7 @@ fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &InferConfig,
     let others = |name: &str| {
         let others = verdicts.iter().filter(|(other, verdict)| other.name != name && *verdict != RuntimeVerdict::Fits);
         let others: Vec<String> = others.map(|(other, verdict)| format!("`{}` {verdict}", other.name)).collect();
-        if others.is_empty() { String::new() } else { format!("; of the others {}", others.join(", and ")) }
+        if others.is_empty() { String::new() } else { format!(" ({})", others.join("; ")) }
     };
     match verdicts.iter().find(|(candidate, _)| candidate.serves(config)) {
         Some((candidate, RuntimeVerdict::NotBuilt(feature))) => {
@@ -405,7 +410,7 @@ fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &InferConfig,
             };
             let instead = match (fitting.is_empty(), is_asked) {
                 _ if matches!(verdict, RuntimeVerdict::Deviates(_)) => {
-                    let mut record = "if the model's numbers are right all the same, show it with a recorded case: `verify: { case: FILE.npz }`".to_string();
+                    let mut record = "write `verify: { case: FILE.npz }` with a recorded case".to_string();
                     if matches!(verdict, RuntimeVerdict::Deviates(what) if what.iter().all(|what| what.contains(NARROWS_FLOATS)))
                     {
                         record = "write `allow_narrowing: true` if seven digits are enough".into();
@@ -415,7 +420,7 @@ fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &InferConfig,
                     format!("{record}{or}")
                 }
                 (false, _) => format!("write {}", fitting.join(" or ")),
-                (true, true) => "require less, or use another backend".into(),
+                (true, true) => "remove what the backend lacks from `require`, or use another backend".into(),
                 (true, false) => "use another backend".into(),
             };
             let name = candidate.name;
@@ -432,10 +437,10 @@ fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &InferConfig,
                 |(_, verdict): &(Candidate<'_>, RuntimeVerdict)| matches!(verdict, RuntimeVerdict::Failed(_));
             let is_verified = config.verify.is_some() && verdicts.iter().any(is_failed);
             let ways = [
-                is_verified.then_some("allow greater differences: `verify: { atol: …, rtol: … }`"),
+                is_verified.then_some("write a greater `atol` or `rtol` in `verify`"),
                 verdicts.iter().any(is_missing).then_some("name the library of ONNX Runtime with `--onnxruntime FILE`"),
                 verdicts.iter().any(is_not_built).then_some("build this program with another backend"),
-                Some("export the model in another way"),
+                Some("export the model with other operators"),
             ];
             errors.at("backend", message).help(ways.into_iter().flatten().collect::<Vec<_>>().join(", or "));
         }
@@ -488,7 +493,7 @@ mod tests {
     }
 
     fn remove_files(progress: TrialProgress<'_>) {
-        if matches!(progress, TrialProgress::Doing { what: "loaded it", .. }) {
+        if matches!(progress, TrialProgress::Doing { what: "loaded the model", .. }) {
             FOLDER.with_borrow_mut(|(folder, times)| {
                 *times += 1;
                 for name in ["m.onnx", "m.onnx.data"] {
@@ -546,8 +551,7 @@ mod tests {
         let file = model(&[x], &[y], &[external("w", &[2], "m.onnx.data", 0, 8)], &["y = Add x w"]);
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("m.onnx.data"), [0; 8]).unwrap();
-        let unreadable =
-            "weights in another file, `m.onnx.data`, which cannot be read: this program does not contain the file";
+        let unreadable = "the weight file `m.onnx.data` cannot be read: this program has no such file in memory";
         for (name, beside, backend, expected) in [
             ("m.onnx", Some("m.onnx.data"), "rten", Ok(())),
             ("voice/m.onnx", Some("voice/m.onnx.data"), "rten", Ok(())),
@@ -558,7 +562,7 @@ mod tests {
                 "m.onnx",
                 Some("m.onnx.data"),
                 "tract",
-                Err("tract looks for files of weights on disk; `m.onnx.data` is in memory"),
+                Err("tract expects weight files on disk, found `m.onnx.data` in memory"),
             ),
         ] {
             let mut folders = Folders { graph: folder.path().into(), ..Folders::default() };
@@ -607,6 +611,6 @@ mod tests {
         let plan =
             |file| choose(&config, "m.onnx", &connected(), &cx, RecordedModel::default(), &TrialSteps::default(), file);
         assert!(plan(Some(file)).is_ok());
-        assert!(format!("{:?}", plan(None).unwrap_err()).contains("this is text, not an ONNX model"));
+        assert!(format!("{:?}", plan(None).unwrap_err()).contains("expected an ONNX model, found text"));
     }
 }

@@ -29,8 +29,8 @@ pub(super) fn against_reference<R: Runtime>(
         Ok(Compared::Not(why)) => {
             let name = reference.name;
             vec![format!(
-                "not compared with `{name}`: its lengths vary, and each call on random numbers failed: {why}; a recorded case \
-                 (`verify: {{ case: FILE.npz, against: {name} }}`) runs on both"
+                "not compared with `{name}`, because each call on random numbers of varying lengths failed: {why}; write \
+                 `verify: {{ case: FILE.npz, against: {name} }}`"
             )]
         }
         Err(why) => {
@@ -46,19 +46,21 @@ impl Comparison {
     fn judge(self, reference: &str, tolerance: Tolerance, is_reported: bool, errors: &mut PlanErrors) -> Vec<String> {
         let (serving, other) = (micros(self.times.0), micros(self.times.1));
         let calls = self.calls;
-        let mut lines =
-            vec![format!("against `{reference}`, {calls} calls: a call takes {serving} µs here and {other} µs there")];
+        let mut lines = vec![format!(
+            "against `{reference}`, {calls} calls: {serving} µs per call here, {other} µs per call on `{reference}`"
+        )];
         let mut wrong = Vec::new();
         for (output, found) in self.differences {
             let (worst, largest) = (found.worst, found.largest);
-            let line =
-                format!("output `{output}` is at most {worst:.2e} from `{reference}`'s, whose largest is {largest:.3}");
+            let line = format!(
+                "output `{output}` differs from `{reference}` by at most {worst:.2e} (largest number {largest:.3})"
+            );
             if let Some((theirs, ours)) = found.shapes {
-                wrong.push(format!("output `{output}` is {theirs:?} on `{reference}`, and {ours:?} here"));
+                wrong.push(format!("output `{output}` must be {theirs:?}, as on `{reference}`, got {ours:?}"));
             } else if found.over > 0 {
                 let Tolerance { atol, rtol } = tolerance;
                 let over = found.over;
-                wrong.push(format!("{line}; {over} numbers differ by more than atol {atol}, rtol {rtol} allow"));
+                wrong.push(format!("{line}; numbers beyond atol {atol}, rtol {rtol}: {over}"));
             } else {
                 lines.push(line);
             }
@@ -71,7 +73,7 @@ impl Comparison {
         for (at, wrong) in wrong.into_iter().enumerate() {
             let error = errors.at("verify.against", wrong);
             if at + 1 == last {
-                error.help(format!("{}; allow more, or use another backend", lines.join("; ")));
+                error.help(format!("write a greater `atol` or `rtol`, or use another backend ({})", lines.join("; ")));
             }
         }
         lines
@@ -183,7 +185,7 @@ mod tests {
         let mut errors = PlanErrors::default();
         against_reference(&prepared, &reference, tolerance, false, &mut errors);
         let text = format!("{errors:?}");
-        for part in ["output `logits` is at most", "numbers differ by more than", "µs here and", "µs there"] {
+        for part in ["output `logits` differs from", "numbers beyond atol", "µs per call here", "µs per call on"] {
             assert!(text.contains(part), "{part}: {text}");
         }
         let mut errors = PlanErrors::default();

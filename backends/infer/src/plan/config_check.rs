@@ -30,7 +30,8 @@ impl InferConfig {
             errors.at("on_end", "`on_end` is for models with `state:`").help("remove `on_end`");
         }
         if !self.buckets.is_sorted_by(|a, b| a < b) || self.buckets.first() == Some(&0) {
-            errors.at("buckets", "`buckets` must be ascending numbers from 1 up").help("write `buckets: [1, 2, 4]`");
+            let message = format!("`buckets` must be ascending numbers from 1 up, got {:?}", self.buckets);
+            errors.at("buckets", message).help("write `buckets: [1, 2, 4]`");
         } else if let Some(bucket) = self.buckets.iter().find(|bucket| **bucket > self.batch.max) {
             let max = self.batch.max;
             errors
@@ -45,8 +46,8 @@ impl InferConfig {
                 let message = "`fallback` is for the backends `wgpu` and `cuda`, whose device may be lost";
                 errors.at("fallback", message).help("remove `fallback`, or write `backend: wgpu` or `backend: cuda`");
             } else if runtimes.get(fallback).is_none_or(|fallback| fallback.computes_on != CPU) {
-                let message = "`fallback` must be a backend on the CPU, because the device is lost";
-                errors.at("fallback", message).help("write `fallback: rten`, or `tract` or `ort`");
+                let message = format!("`fallback` must be a backend on the CPU, got `{fallback}`");
+                errors.at("fallback", message).help("write `fallback: rten`, `fallback: tract` or `fallback: ort`");
             }
         }
         if self.precision != Precision::F32 {
@@ -61,11 +62,8 @@ impl InferConfig {
             }
             if self.verify.as_ref().is_none_or(|verify| verify.case.is_none()) {
                 errors
-                    .at(
-                        "precision",
-                        "with 2 or 3 decimal digits a model may compute other outputs, so a case is required",
-                    )
-                    .help("write `verify: { case: case.npz, atol: 0.01 }`, or leave it out");
+                    .at("precision", "`precision` with 2 or 3 decimal digits requires a recorded case")
+                    .help("write `verify: { case: case.npz, atol: 0.01 }`, or remove `precision`");
             }
         }
         if self.plans == 0 || self.plans > MAX_PLANS {
@@ -103,7 +101,7 @@ impl InferConfig {
             check_tolerance("verify", verify.atol, verify.rtol, errors);
             if verify.case.is_none() && verify.against.is_none() {
                 errors
-                    .at("verify", "`verify` needs a recorded case or another backend")
+                    .at("verify", "`verify` must have `case` or `against`, got neither")
                     .help("write `verify: { case: case.npz }` or `verify: { against: ort }`");
             }
         }
@@ -118,7 +116,7 @@ impl InferConfig {
         match (&*self.backend, &self.mock, &self.model) {
             (MOCK, None, _) => {
                 let help = "write `mock: { inputs: { image: f32[1,8,8] }, outputs: { logits: f32[10] } }`";
-                errors.at("mock", "backend `mock` needs its inputs and outputs").help(help);
+                errors.at("mock", "`backend: mock` requires `mock:` with inputs and outputs").help(help);
             }
             (MOCK, Some(mock), _) => mock.check(errors),
             (_, Some(_), _) => {
@@ -129,7 +127,7 @@ impl InferConfig {
             (_, None, None) => {
                 errors
                     .at("model", "`model` is missing")
-                    .help("write its path, relative to the graph's folder: `model: model.onnx`");
+                    .help("write the model's path, relative to the graph's folder: `model: model.onnx`");
             }
             _ => {}
         }
@@ -144,7 +142,7 @@ impl InferConfig {
         }
         if self.keep_warm.is_some() && (self.in_flight > 1 || self.load == Load::Lazy) {
             errors
-                .at("keep_warm", "`keep_warm` needs `load: eager` and one call at a time")
+                .at("keep_warm", "`keep_warm` requires `load: eager` and one call at a time")
                 .help("remove `keep_warm`, or `in_flight` and `load`");
         }
         if self.batch.max == 0 {
@@ -156,12 +154,12 @@ impl InferConfig {
         }
         if self.batch.max == 1 && self.batch.within.is_some() {
             errors
-                .at("batch.within", "a batch of one message does not wait for others")
-                .help("write `max:` too, such as `batch: { max: 8, within: 2ms }`");
+                .at("batch.within", "`batch.within` requires a `batch.max` of at least 2, got 1")
+                .help("write `max`, such as `batch: { max: 8, within: 2ms }`");
         }
         if self.batch_dim == BatchDim::None && self.batch.max > 1 {
             errors
-                .at("batch.max", "with `batch_dim: none` a call has one message")
+                .at("batch.max", format!("`batch.max` must be 1 with `batch_dim: none`, got {}", self.batch.max))
                 .help("remove `batch:` or `batch_dim:`");
         }
         match self.batch.stride {
@@ -175,7 +173,8 @@ impl InferConfig {
             _ => {}
         }
         if !self.state.is_empty() && self.batch.stride.is_some_and(|stride| stride != self.batch.max) {
-            let message = "messages that stay for the next batch would update their stream's state twice";
+            let message =
+                "`batch.stride` must be the `batch.max` with `state:`, because each message updates the state once";
             errors.at("batch.stride", message).help("remove `stride:` or `state:`");
         }
     }
@@ -183,14 +182,14 @@ impl InferConfig {
     /// Reports fields that a mock cannot use.
     fn check_mock(&self, errors: &mut PlanErrors) {
         if self.model.is_some() {
-            errors.at("model", "backend `mock` runs no model").help("leave `model:` out, or choose another backend");
+            errors.at("model", "backend `mock` runs no model").help("remove `model:`, or choose another backend");
         }
         if self.shadow.is_some() {
-            errors.at("shadow", "backend `mock` has no outputs worth comparing").help("leave `shadow:` out");
+            errors.at("shadow", "backend `mock` computes no outputs to compare").help("remove `shadow:`");
         }
         if self.verify.as_ref().is_some_and(|verify| verify.against.is_some()) {
             errors
-                .at("verify.against", "backend `mock` has no outputs worth comparing")
+                .at("verify.against", "backend `mock` computes no outputs to compare")
                 .help("remove `verify.against`");
         }
         if self.sha256.is_some() {
@@ -199,35 +198,36 @@ impl InferConfig {
                 .help("remove `sha256:`, or choose another backend");
         }
         if self.manifest.is_some() {
-            errors.at("manifest", "backend `mock` has no model to compare with").help("leave `manifest:` out");
+            errors.at("manifest", "backend `mock` has no model to compare with").help("remove `manifest:`");
         }
         if !self.state.is_empty() {
-            errors.at("state", "backend `mock` has no state").help("leave `state:` out");
+            errors.at("state", "backend `mock` has no state").help("remove `state:`");
         }
         if let Some(port) = self.constants.keys().next() {
             errors
                 .at(format!("constants.{port}"), "backend `mock` has no constant inputs")
-                .help("leave the input out of `inputs` and of `mock.inputs`");
+                .help(format!("remove `{port}` from `inputs` and from `mock.inputs`"));
         }
         for (field, is_given) in [("max", !self.max.is_empty()), ("trial", self.trial.is_some())] {
             if is_given {
-                errors.at(field, "backend `mock` has the shapes of `mock.outputs`").help("leave it out");
+                let message = "backend `mock` reads its shapes from `mock.outputs`";
+                errors.at(field, message).help(format!("remove `{field}:`"));
             }
         }
         if self.guard == Guard::Finite {
-            errors.at("guard", "backend `mock` has no numbers to check").help("leave `guard:` out");
+            errors.at("guard", "backend `mock` has no numbers to check").help("remove `guard:`");
         }
         if !self.buckets.is_empty() {
-            errors.at("buckets", "backend `mock` compiles nothing").help("leave `buckets:` out");
+            errors.at("buckets", "backend `mock` compiles nothing").help("remove `buckets:`");
         }
         if self.load == Load::Lazy {
-            errors.at("load", "backend `mock` loads nothing").help("leave `load:` out");
+            errors.at("load", "backend `mock` loads nothing").help("remove `load:`");
         }
         if self.batch_dim == BatchDim::None {
-            errors.at("batch_dim", "backend `mock` has no dims of a model").help("leave `batch_dim:` out");
+            errors.at("batch_dim", "backend `mock` has no dims of a model").help("remove `batch_dim:`");
         }
         if self.require.is_some() {
-            errors.at("require", "backend `mock` meets every requirement").help("leave `require:` out");
+            errors.at("require", "backend `mock` meets every requirement").help("remove `require:`");
         }
     }
 }

@@ -29,20 +29,23 @@ impl ConstantConfig {
             ConstantConfig::Number(number) => one(*number),
             ConstantConfig::Text(text) => match text.trim().parse() {
                 Ok(number) => one(number),
-                Err(_) => Err(format!("`{text}` is not a number")),
+                Err(_) => Err(format!("expected a number, found `{text}`")),
             },
             ConstantConfig::List(rows) => {
                 let mut all = ConstantInput::default();
                 for (at, row) in rows.iter().enumerate() {
                     let ConstantInput { shape, mut values } = row.constant()?;
                     if at > 0 && all.shape != shape {
-                        return Err(format!("element {at} has the shape {shape:?}, the others {:?}", all.shape));
+                        return Err(format!(
+                            "element {at} must have the shape {:?} of the other elements, got {shape:?}",
+                            all.shape
+                        ));
                     }
                     all.shape = shape;
                     all.values.append(&mut values);
                 }
                 if rows.is_empty() {
-                    return Err("a list without elements".into());
+                    return Err("expected at least one element, found none".into());
                 }
                 all.shape.insert(0, rows.len());
                 Ok(all)
@@ -69,9 +72,9 @@ mod tests {
             assert_eq!(found, Ok(ConstantInput { shape: shape.to_vec(), values: values.to_vec() }), "{json}");
         }
         for (json, why) in [
-            (json!("fast"), "`fast` is not a number"),
-            (json!([]), "without elements"),
-            (json!([[1], [1, 2]]), "element 1 has the shape [2], the others [1]"),
+            (json!("fast"), "expected a number, found `fast`"),
+            (json!([]), "expected at least one element"),
+            (json!([[1], [1, 2]]), "element 1 must have the shape [1] of the other elements, got [2]"),
         ] {
             let error = serde_json::from_value::<ConstantConfig>(json.clone()).unwrap().constant().unwrap_err();
             assert!(error.contains(why), "{json}: {error}");

@@ -40,7 +40,7 @@ impl fmt::Display for Dispatch {
         match self {
             Dispatch::NotThere(why) => f.write_str(why),
             Dispatch::Unsaid { deviating } => {
-                f.write_str("whether it has all operators shows only when it loads the model")?;
+                f.write_str("supported operators are known only after the model is loaded")?;
                 deviating.iter().try_for_each(|(op, what)| write!(f, "; {op} {what}"))
             }
             Dispatch::Known { native, rewritten, deviating, unsupported } => {

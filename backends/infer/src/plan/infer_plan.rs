@@ -11,25 +11,20 @@ use limen::node::PlanErrors;
 use std::sync::Arc;
 
 /// The way out for a recorded case that does not fit its model.
-pub(super) const CASE_ADVICE: &str =
-    "record the case with the model and the shapes of this graph, or leave `verify:` out";
+pub(super) const CASE_ADVICE: &str = "record the case with the model and the shapes of this graph, or remove `verify:`";
 
 /// The way out for a recorded case that a model reproduces only alone or only in batches.
 const ITEMS_ADVICE: &str =
-    "an item's numbers depend on the others in its call: write `max: 1`, or a greater `atol` if that does not matter";
+    "write `max: 1`, because an item's numbers depend on the call's other items, or write a greater `atol`";
 
 /// The way out for a recorded case that a model does not reproduce.
 fn differs_advice(backend: &str, precision: Precision) -> String {
     if precision != Precision::F32 {
         let precision = precision.name();
-        return format!(
-            "write a greater `atol`, if the answers are good enough, or leave `precision: {precision}` out"
-        );
+        return format!("write a greater `atol` in `verify`, or remove `precision: {precision}`");
     }
     let such_as = if backend == "ort" { "" } else { ", such as `backend: ort`" };
-    format!(
-        "if it was recorded with this model, try another backend{such_as}; else record it again, or leave `verify:` out"
-    )
+    format!("try another backend{such_as}, record the case again with this model, or remove `verify:`")
 }
 
 /// Says in which calls the errors occurred.
@@ -49,8 +44,8 @@ pub(crate) fn check_node(
     if let Some(most) = signature.max_batch.filter(|most| config.batch.max > *most) {
         let because = single.map(|why| format!(": {why}")).unwrap_or_default();
         let message = format!("`batch.max` must be at most {most} for this model, got {}{because}", config.batch.max);
-        let help = "larger batches need a model with a symbolic first dim and messages of one size";
-        errors.at("batch.max", message).help(format!("write `max: {most}`; {help}"));
+        let help = "or export the model with a symbolic first dim and connect messages of one size";
+        errors.at("batch.max", message).help(format!("write `max: {most}`, {help}"));
     }
     if let (Some(file), Some((case, _))) = (config.case_file(), case) {
         for wrong in case.fit(signature).err().into_iter().flatten() {

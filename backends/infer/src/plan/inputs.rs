@@ -45,7 +45,7 @@ impl ModelInputs {
             let inputs = ports(outline.inputs.iter().map(|input| &*input.port).collect());
             let outputs = ports(outline.outputs.iter().map(|output| &*output.port).collect());
             errors.at("state", why).help(format!(
-                "write `state: [{{ input: INPUT, output: OUTPUT }}]`; the inputs are {inputs}; the outputs are {outputs}"
+                "write `state: [{{ input: INPUT, output: OUTPUT }}]` with an input of {inputs} and an output of {outputs}"
             ));
             Vec::new()
         });
@@ -106,7 +106,9 @@ impl ModelInputs {
                     errors.input(&unbound.input, &unbound.why);
                 } else if unbound.symbol.is_none() || !of_ports.contains(&&unbound.symbol) {
                     let message = format!("the state `{}`: {}", unbound.input, unbound.why);
-                    errors.at("state", message).help("write `batch_dim:` if that dim is its batch");
+                    errors
+                        .at("state", message)
+                        .help("if the state has a batch dim, write its index in `state`, such as `batch_dim: 1`");
                 }
             }
             errors
@@ -123,7 +125,9 @@ impl ModelInputs {
             .collect();
         if let (Some(file), Some(items)) = (config.trial_file(), &recorded.trial) {
             let wrong = items.misfits(&specs, &[]);
-            wrong.into_iter().for_each(|wrong| _ = errors.at(TRIAL, format!("`{file}`: {wrong}")));
+            for wrong in wrong {
+                errors.at(TRIAL, format!("`{file}`: {wrong}")).help("record an item with the shapes of this graph");
+            }
         }
         if let (Some(file), Some((case, _))) = (config.case_file(), &recorded.case) {
             let is_output = |output: &&Output| states.iter().all(|state| state.output != output.port);
@@ -144,7 +148,7 @@ fn constants(config: &InferConfig, outline: &Outline, states: &[ModelState], err
     for (port, config) in &config.constants {
         let is_state = states.iter().any(|state| state.input == *port);
         let checked = match is_state {
-            true => Err("is a state, which cannot be constant".into()),
+            true => Err("a state cannot be constant".into()),
             false => config.constant().and_then(|constant| {
                 constant.check(port, outline)?;
                 Ok(constant)
@@ -189,12 +193,13 @@ fn way_out(input: &Input, outline: &Outline, states: &[ModelState]) -> Option<St
     let port = &input.port;
     let connect = format!("connect a node: `inputs: {{ {port}: node/port }}`");
     if input.item(input.batch_dim()).is_empty() {
-        return Some(format!("write its value, if it is the same in every call: {}; or {connect}", value_of(input)));
+        return Some(format!("if every call reads the same value, write {}; otherwise, {connect}", value_of(input)));
     }
     let is_free = |output: &&Output| states.iter().all(|state| state.output != output.port);
     let output = outline.outputs.iter().filter(is_free).find(|output| is_next(input, output))?;
     Some(format!(
-        "write `state: [{{ input: {port}, output: {} }}]` in its config, if each call reads what the previous call produced; or {connect}",
+        "if each call reads what the previous call produced, write `state: [{{ input: {port}, output: {} }}]` in `config`; \
+         otherwise, {connect}",
         output.port
     ))
 }
@@ -289,14 +294,14 @@ mod tests {
                 voice,
                 json!({ "state": [{ "input": "s", "output": "stateN" }] }),
                 &[x],
-                &["the state `s` is not an input"],
+                &["a state must name an input"],
                 "not supported",
             ),
             (
                 voice,
                 json!({ "state": state, "constants": { "sr": [1, 2] } }),
                 &[x],
-                &["has the shape [2]", "value: 16000"],
+                &["found the shape [2]", "value: 16000"],
                 "change `constants",
             ),
             (
@@ -311,14 +316,14 @@ mod tests {
                 json!({ "state": state, "constants": sr }),
                 &[("x", "f32[<=512,1]")],
                 &["Misfit(\"x\"", "`reshape` node with `shape: [-1]`"],
-                "the connected shape",
+                "as one item, found",
             ),
             (
                 voice,
                 json!({ "state": state, "constants": sr }),
                 &[("x", "i32[512]")],
                 &["expected f32 elements, found i32", "`cast` node with `dtype: f32`"],
-                "the connected shape",
+                "as one item, found",
             ),
             (
                 pair,

@@ -12,7 +12,7 @@ use limen::node::PlanErrors;
 /// Loads a model into a runtime, binds its shapes and tries it.
 pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrepared<R>, Refused> {
     let PlanRequest { config, options, model, inputs, steps, .. } = job;
-    steps.announce(Some(R::NAME), "loaded it");
+    steps.announce(Some(R::NAME), "loaded the model");
     let loaded = job
         .files
         .give()
@@ -42,10 +42,10 @@ pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrep
         NotPrepared::Field(field, why) => {
             let mut errors = PlanErrors::default();
             errors.at(field, format!("`{model}`: {why}")).help(match field {
-                "max" => "the greatest lengths are those of one item; messages may be shorter, and a call that produces more fails",
-                "state" => "pair it with an output of the same shape and type in every call, or leave it out and connect a node",
-                TRIAL => "leave `trial: first_message` out, or export the model with the types of its outputs",
-                _ => "export the model with inputs and outputs that ports can carry",
+                "max" => "write the greatest length of each dim of one item in `max`",
+                "state" => "pair the input in `state` with an output of the same shape and type, or connect a node to the input",
+                TRIAL => "remove `trial: first_message`, or export the model with the types of its outputs",
+                _ => "export the model with inputs and outputs that ports support",
             });
             Refused::Node(errors)
         }

@@ -26,7 +26,7 @@ impl ModelFiles {
     /// Returns the files; without a copy if only one runtime loads them.
     pub(crate) fn give(&self) -> Result<Artifact, BackendError> {
         let found = if self.is_shared { self.artifact.borrow().clone() } else { self.artifact.take() };
-        found.ok_or_else(|| BackendError::Model("another runtime already has its files".into()))
+        found.ok_or_else(|| BackendError::Model("another runtime already uses the files of the model".into()))
     }
 }
 
@@ -79,7 +79,7 @@ fn beside(model: &str, graph: &Path) -> Option<String> {
     }
     let more = if names.len() > MAX_NAMED { " and more" } else { "" };
     let named: Vec<String> = names.iter().take(MAX_NAMED).map(|name| format!("`{}`", written(name))).collect();
-    (!named.is_empty()).then(|| format!("there are {}{more}", named.join(", ")))
+    (!named.is_empty()).then(|| format!("name a model of this folder: {}{more}", named.join(", ")))
 }
 
 /// Returns the errors for a model that its runtime cannot load or call.
@@ -89,13 +89,12 @@ pub(super) fn unusable<R: crate::onnx::Runtime>(model: &str, error: &BackendErro
         BackendError::Model(_) => return unreadable(model, error),
         // A runtime of its own for the device.
         _ if R::NAME != R::BACKEND => {
-            let help =
-                format!("use `provider: cpu` or another backend than `{}`, or change what the message names", R::NAME);
+            let help = format!("write `provider: cpu`, or use another backend than `{}`", R::NAME);
             errors.at("provider", format!("`{model}`: {error}")).help(help);
             return errors;
         }
         _ => format!(
-            "use another backend than `{}` (`auto` uses the first that runs the model), or change what the message names",
+            "use another backend than `{}`; `backend: auto` uses the first backend that runs the model",
             R::NAME
         ),
     };

@@ -45,7 +45,7 @@ pub(super) fn plan_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<InferPlan, 
     let planned = infer_plan::<Onnx<R>>(config, prepared, case.filter(|_| !is_of_node), steps).map(|planned| {
         let threads = match threads {
             1 => "1 thread".to_string(),
-            several => format!("{several} threads in a call, which are not pinned"),
+            several => format!("{several} unpinned threads per call"),
         };
         let about = format!("{model}: {}, {parameters} parameters, {threads}", show_bytes(bytes));
         let planned = planned.on_skip(config.on_skip).on_end(config.on_end).note(about);
@@ -79,9 +79,8 @@ fn check_items<R: Runtime>(
         return None;
     }
     let sample = job.recorded.sample();
-    let found =
-        job.steps.step(R::NAME, "compared items alone and in one call", || compare_items(prepared, max, sample));
-    let depends = "an item's numbers depend on the others in its call";
+    let found = job.steps.step(R::NAME, "compared single items with a batch", || compare_items(prepared, max, sample));
+    let depends = "an item's numbers depend on the call's other items";
     match found {
         ItemComparison::Same => None,
         ItemComparison::Differs(what) if job.inputs.has_batch_case => Some(format!("{depends}: {what}")),
@@ -91,7 +90,9 @@ fn check_items<R: Runtime>(
             None
         }
         ItemComparison::Unknown(why) => {
-            errors.at("batch.max", format!("it is not known whether {depends}: {why}")).help(batch_advice(job.config));
+            errors
+                .at("batch.max", format!("limen cannot test whether {depends}: {why}"))
+                .help(batch_advice(job.config));
             None
         }
     }
@@ -106,7 +107,7 @@ fn self_comparison<R: Runtime>(reference: &Reference) -> Option<String> {
 /// Reports why a backend does not run the model beside the one that serves, and the key that asks
 /// for it.
 fn not_compared(key: &str, why: &str, errors: &mut PlanErrors) {
-    let help = "name a backend that this program has and that runs the model, or leave it out";
+    let help = format!("name another backend that runs the model, or remove `{key}`");
     errors.at(key, format!("the backend of `{key}`: {why}")).help(help);
 }
 
@@ -149,7 +150,8 @@ fn add_shadow<R: Runtime>(
     });
     match found {
         Ok(reference) => {
-            let mut lines = vec![format!("one in {} calls is repeated by `{}`", shadow.every, reference.name)];
+            let calls = if shadow.every == 1 { "every call".into() } else { format!("one in {} calls", shadow.every) };
+            let mut lines = vec![format!("`{}` repeats {calls}", reference.name)];
             lines.extend(self_comparison::<R>(&reference));
             let tolerance = Tolerance { atol: shadow.atol, rtol: shadow.rtol };
             prepared.set_shadow(ShadowPlan { reference, every: shadow.every, tolerance });
@@ -174,7 +176,7 @@ fn add_fallback<R: Runtime>(
     });
     match found {
         Ok(reference) => {
-            let line = format!("while its device is lost, `{}` makes the calls", reference.name);
+            let line = format!("`{}` makes the calls while the device is lost", reference.name);
             prepared.set_fallback(reference);
             Some(line)
         }
@@ -195,7 +197,7 @@ fn batching_advice<R: Runtime>(prepared: &OnnxPrepared<R>, job: &PlanRequest<'_>
     let [alone, together] = job.steps.step(R::NAME, "was measured", || measure_batching(prepared, max))?;
     let verdict = if together < alone { "pays off" } else { "does not pay off" };
     let (alone, together) = (show_ns(alone), show_ns(together));
-    Some(format!("a batch of {max} takes {together} per item, one item alone {alone}: batching {verdict} here"))
+    Some(format!("a batch of {max} takes {together} per item, a single item takes {alone}: batching {verdict} here"))
 }
 
 /// Returns lines about what was compiled.
@@ -203,17 +205,17 @@ fn compilation_lines<R: Runtime>(prepared: &OnnxPrepared<R>, job: &PlanRequest<'
     let compiled = job.steps.step(R::NAME, COMPILED, || {
         let found = prepared.compiled()?;
         let ms = found.compile_ns as f64 / 1e6;
-        let mut lines = vec![format!("compiled {} in {ms:.0} ms, {} from disk", found.compiled, found.from_disk)];
+        let mut lines = vec![format!("compilations: {} in {ms:.0} ms, {} from disk", found.compiled, found.from_disk)];
         lines.extend(found.warnings);
         Some(lines)
     });
     let nothing = match &compiled {
         None => Some("compiles nothing"),
-        Some(_) if !R::KEEPS_COMPILED => Some("keeps nothing that it compiles"),
+        Some(_) if !R::KEEPS_COMPILED => Some("does not cache what it compiles"),
         Some(_) => None,
     };
     let nothing = nothing.filter(|_| job.options.cache.is_some());
-    let nothing = nothing.map(|what| format!("`{}` {what}, so the cache holds no compiled model", R::NAME));
+    let nothing = nothing.map(|what| format!("`{}` {what}, so the cache contains no compiled model", R::NAME));
     compiled.unwrap_or_default().into_iter().chain(nothing).collect()
 }
 
@@ -226,7 +228,7 @@ fn quantization_advice<R: Runtime>(job: &PlanRequest<'_>) -> Option<String> {
         "ort" => "quantize its convolutions with `QuantizeLinear` and `DequantizeLinear`",
         _ => "try `backend: ort`",
     };
-    Some(format!("the model has {op}: on `{name}` it is often slower than its f32 form; compare both, or {other}"))
+    Some(format!("the model has {op} and is often slower on `{name}` than its f32 form: compare both, or {other}"))
 }
 
 /// Measures the time per item alone and in a batch, ns.

@@ -53,10 +53,9 @@ impl OrtDevice {
     fn rounds(self, options: &BTreeMap<String, String>) -> Option<(&'static str, &'static str)> {
         let is_set = |(name, value): (&str, &str)| options.get(name).is_some_and(|set| set == value);
         match self {
-            OrtDevice::Webgpu if is_set(("preferredLayout", "NHWC")) => Some((
-                "provider_options.preferredLayout",
-                "`NHWC`: the plugin computes some convolutions wrong with channels last",
-            )),
+            OrtDevice::Webgpu if is_set(("preferredLayout", "NHWC")) => {
+                Some(("provider_options.preferredLayout", "the plugin miscomputes some convolutions with `NHWC`"))
+            }
             OrtDevice::Cuda if is_set(("use_tf32", "1")) => {
                 Some(("provider_options.use_tf32", "TF32 keeps 3 decimal digits of each factor"))
             }
@@ -117,7 +116,9 @@ impl InferConfig {
                 [("cpu_fallback", self.cpu_fallback), ("provider_options", !self.provider_options.is_empty())]
             {
                 if is_given {
-                    let help = "write `provider: webgpu`, `cuda` or `tensorrt` with `backend: ort`, or remove it";
+                    let help = format!(
+                        "write `provider: webgpu`, `cuda` or `tensorrt` with `backend: ort`, or remove `{field}`"
+                    );
                     errors.at(field, format!("`{field}` is for another provider than `cpu`")).help(help);
                 }
             }
@@ -137,13 +138,13 @@ impl InferConfig {
                 "write `backend: cuda` without `provider:`, or `backend: ort`"
             }
             (_, "computes on the CPU") => {
-                "write `backend: ort`, or `backend: wgpu` without `provider:`; or leave `provider:` out"
+                "write `backend: ort`, write `backend: wgpu` without `provider:`, or remove `provider:`"
             }
-            _ => "leave `provider:` out, or write `backend: ort`",
+            _ => "remove `provider:`, or write `backend: ort`",
         };
         let why = format!("`backend: {backend}` {why}");
         errors
-            .at("provider", format!("{why}; only `backend: ort` has `provider: {}`", self.provider.name()))
+            .at("provider", format!("`provider: {}` requires `backend: ort`, but {why}", self.provider.name()))
             .help(help);
     }
 
@@ -153,23 +154,27 @@ impl InferConfig {
             let all = self.provider.options();
             let Some((_, values)) = all.iter().find(|(known, _)| known == name) else {
                 let known: Vec<String> = all.iter().map(|(known, _)| format!("`{known}`")).collect();
-                let known = format!("the options are {}", known.join(", "));
+                let known = known.join(", ");
                 let near = nearest(name, all.iter().map(|(known, _)| *known));
-                let help = near.map_or(known.clone(), |near| format!("did you mean `{near}`? {known}"));
-                errors.at(field, format!("`{name}` is not an option of the provider that a graph may set")).help(help);
+                let help = near.map_or(format!("write one of {known}"), |near| {
+                    format!("did you mean `{near}`? All options: {known}")
+                });
+                errors
+                    .at(field, format!("expected an option of the provider that a graph may set, found `{name}`"))
+                    .help(help);
                 continue;
             };
             if !values.contains(&value.as_str()) {
                 let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
                 errors
-                    .at(field, format!("`{value}` is not a value of `{name}`"))
+                    .at(field, format!("`{name}` must be {}, got `{value}`", values.join(" or ")))
                     .help(format!("write {}", values.join(" or ")));
             }
         }
         if let (Some((field, why)), None) = (self.provider.rounds(&self.provider_options), &self.verify) {
-            errors.at(field, why).help(
-                "show that the model's numbers are right: `verify: { against: rten }`, or a recorded case; or leave it out",
-            );
+            errors.at(field, format!("{why}, so `verify` is required")).help(format!(
+                "write `verify: {{ against: rten }}` or `verify: {{ case: FILE.npz }}`, or remove `{field}`"
+            ));
         }
     }
 }
@@ -188,8 +193,8 @@ mod tests {
     #[test]
     fn a_device_that_a_backend_does_not_have_is_refused_with_what_fits() {
         for (backend, parts) in [
-            ("wgpu", &["`backend: wgpu` computes on the GPU by itself", "leave `provider:` out"][..]),
-            ("rten", &["`backend: rten` computes on the CPU", "write `backend: ort`, or `backend: wgpu` without"]),
+            ("wgpu", &["`backend: wgpu` computes on the GPU by itself", "remove `provider:`"][..]),
+            ("rten", &["`backend: rten` computes on the CPU", "write `backend: ort`, write `backend: wgpu` without"]),
             ("tract", &["`backend: tract` computes on the CPU", "write `backend: ort`"]),
             ("mock", &["`backend: mock` computes nothing"]),
             ("ort", &[]),
@@ -222,10 +227,16 @@ mod tests {
             ),
             (
                 json!({ "webgpuDevice": "4096" }),
-                &["is not an option of the provider that a graph may set", "the options are"],
+                &["expected an option of the provider that a graph may set", "write one of"],
             ),
-            (json!({ "powerPreference": "low" }), &["`low` is not a value", "write `high-performance` or `low-power`"]),
-            (json!({ "preferredLayout": "NHWC" }), &["some convolutions wrong", "`verify: { against: rten }`"]),
+            (
+                json!({ "powerPreference": "low" }),
+                &[
+                    "`powerPreference` must be `high-performance` or `low-power`, got `low`",
+                    "write `high-performance` or `low-power`",
+                ],
+            ),
+            (json!({ "preferredLayout": "NHWC" }), &["miscomputes some convolutions", "`verify: { against: rten }`"]),
             (json!({ "preferredLayout": "NCHW", "powerPreference": "low-power", "enableInt64": "1" }), &[]),
         ] {
             let why = of(options);
@@ -235,9 +246,13 @@ mod tests {
         for (device, options, parts) in [
             ("cuda", json!({ "cudnn_conv_algo_search": "HEURISTIC", "use_tf32": "0" }), &[][..]),
             ("cuda", json!({ "use_tf32": "1" }), &["TF32 keeps 3 decimal digits", "`verify: { against: rten }`"]),
-            ("cuda", json!({ "user_compute_stream": "4096" }), &["is not an option of the provider", "`prefer_nhwc`"]),
+            (
+                "cuda",
+                json!({ "user_compute_stream": "4096" }),
+                &["expected an option of the provider", "`prefer_nhwc`"],
+            ),
             ("tensorrt", json!({}), &["Field(\"provider\")", "TensorRT may compute with TF32"]),
-            ("tensorrt", json!({ "trt_engine_cache_path": "/" }), &["is not an option of the provider"]),
+            ("tensorrt", json!({ "trt_engine_cache_path": "/" }), &["expected an option of the provider"]),
         ] {
             let why = on(device, options);
             assert_eq!(why.is_empty(), parts.is_empty(), "{why}");

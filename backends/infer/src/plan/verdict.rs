@@ -28,9 +28,9 @@ pub(crate) enum RuntimeVerdict {
 impl fmt::Display for RuntimeVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RuntimeVerdict::Fits => f.write_str("has its operators and types, and was not tried"),
-            RuntimeVerdict::Runs => f.write_str("runs it"),
-            RuntimeVerdict::NotAsked => f.write_str("was not loaded, because `backend` names another"),
+            RuntimeVerdict::Fits => f.write_str("supports the operators and types of the model, but was not tried"),
+            RuntimeVerdict::Runs => f.write_str("runs the model"),
+            RuntimeVerdict::NotAsked => f.write_str("was not loaded, because the node names another backend"),
             RuntimeVerdict::NotBuilt(name) => write!(f, "is not built in (cargo feature `{name}`)"),
             RuntimeVerdict::Unavailable(why) => write!(f, "is {why}"),
             RuntimeVerdict::Lacks(lacks) => {
@@ -46,12 +46,12 @@ impl fmt::Display for RuntimeVerdict {
                         more += 1;
                     }
                 }
-                let more = if more > 0 { format!(" and {more} more of them") } else { String::new() };
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
                 write!(f, "has {}{more}", shown.join(", "))
             }
-            RuntimeVerdict::Refuses(what) => write!(f, "does not run {}", what.join(", ")),
+            RuntimeVerdict::Refuses(what) => write!(f, "does not support {}", what.join(", ")),
             RuntimeVerdict::Deviates(what) => write!(f, "computes differently from ONNX: {}", what.join(", ")),
-            RuntimeVerdict::Failed(why) => write!(f, "cannot run it: {}", why.join("; ")),
+            RuntimeVerdict::Failed(why) => write!(f, "cannot run the model: {}", why.join("; ")),
         }
     }
 }
@@ -66,7 +66,7 @@ mod tests {
         let lacks = vec![lack("Foo", "a"), lack("Bar", "b/c"), lack("Foo", "d"), lack("Foo", "e")];
         let said = RuntimeVerdict::Lacks(lacks).to_string();
         let expected =
-            "has no operator Foo (node `a` of the model), no operator Bar (node `b/c` of the model) and 2 more of them";
+            "has no operator Foo (node `a` of the model), no operator Bar (node `b/c` of the model) and 2 more";
         assert_eq!(said, expected);
         assert_eq!(RuntimeVerdict::NotBuilt("ort").to_string(), "is not built in (cargo feature `ort`)");
     }

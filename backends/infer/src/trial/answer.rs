@@ -74,7 +74,7 @@ pub(super) fn answer(runtimes: Runtimes) -> ! {
     std::process::exit(match serve_request(runtimes) {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("this process, which tries a model for another one, failed: {error}");
+            eprintln!("the trial process of a model failed: {error}");
             2
         }
     })
@@ -115,7 +115,7 @@ fn serve_request(runtimes: Runtimes) -> std::io::Result<()> {
         .stack_size(STACK)
         .spawn(move || send(&Reply::Answer(perform(&request, memory, &runtimes))));
     let work = work.unwrap_or_else(|_| out_of_memory());
-    work.join().map_err(|_| std::io::Error::other("it panicked"))
+    work.join().map_err(|_| std::io::Error::other("the trial panicked"))
 }
 
 /// Returns what opens the devices that the node names, before what their drivers take is limited.
@@ -215,7 +215,7 @@ fn planned(
     let config = InferConfig::deserialize(&node.config).map_err(|error| wrong(error.to_string()))?;
     // The parent has them.
     config.check_names(runtimes).map_err(|_| {
-        wrong("it names a backend of another program: call `limen_infer::trial::serve` first in `main`".into())
+        wrong("the request names a backend of another program: call `limen_infer::trial::serve` first in `main`".into())
     })?;
     let model = config.model.clone().ok_or_else(|| wrong("the config has no `model`".into()))?;
     let given = node.given.iter().map(|(port, given)| (port.clone(), given.as_ref().and_then(GivenSpec::spec)));

@@ -21,7 +21,7 @@ pub fn inspect(path: &Path, trials: &Trials) -> Result<Inspection, BackendError>
         return match found {
             Ok(Ok(found)) => found,
             Ok(Err(panic)) => Err(BackendError::Model(panic)),
-            Err(_) => Err(BackendError::Model("reading it panicked".into())),
+            Err(_) => Err(BackendError::Model("the thread that reads the model panicked".into())),
         };
     };
     // Nothing is loaded into a runtime.
@@ -32,6 +32,6 @@ pub fn inspect(path: &Path, trials: &Trials) -> Result<Inspection, BackendError>
     match run_trial(&program, &request, &memory).and_then(decode::<Result<(Inspection, Details), ReadError>>) {
         Ok(Ok((found, details))) => Ok(Inspection { details, ..found }),
         Ok(Err(error)) => Err(error.into()),
-        Err(died) => Err(BackendError::Model(format!("{}; {}", died.sentence("it"), died.help))),
+        Err(died) => Err(BackendError::Model(format!("{}; {}", died.sentence("the model"), died.help))),
     }
 }

@@ -37,11 +37,11 @@ pub(super) struct TrialFailure {
 impl TrialFailure {
     /// Returns the error message about a model.
     pub(super) fn sentence(&self, model: &str) -> String {
-        let mut text = format!("{model} was tried in a process of its own, which {}", self.how);
+        let mut text = format!("{model} was tried in a separate process, which {}", self.how);
         match (&self.runtime, self.doing.as_str()) {
             (_, "") => {}
             (Some(runtime), doing) => text.push_str(&format!(" while `{runtime}` {doing}")),
-            (None, doing) => text.push_str(&format!(" while it {doing}")),
+            (None, doing) => text.push_str(&format!(" while the model {doing}")),
         }
         text
     }
@@ -52,7 +52,7 @@ pub(super) fn decode<T: DeserializeOwned>(answer: serde_json::Value) -> Result<T
         how: format!("sent an answer that cannot be read: {error}"),
         doing: String::new(),
         runtime: None,
-        help: "name a program of the same version".into(),
+        help: "name a trial program of the same version".into(),
     })
 }
 
@@ -93,7 +93,7 @@ pub(super) fn run_trial(
         how: format!("could not be started: {what}: {error}"),
         doing: String::new(),
         runtime: None,
-        help: "`--model-limits none` (in a program, `Trials::here`) tries models in this process".into(),
+        help: "write `--model-limits none` (in a program, `Trials::here`) to try models in this process".into(),
     };
     let name = program.display().to_string();
     let begun = Instant::now();
@@ -248,7 +248,7 @@ impl Trial {
         let signal = status.and_then(|status| status.signal());
         let more =
             |what: &str| format!("raise the limit with `--model-limits {what}`, or use another model or backend");
-        let other = "use another backend, or export the model in another way".to_string();
+        let other = "use another backend, or export the model with other operators".to_string();
         let memory = show_bytes(limits.memory);
         let (how, help) = match (end, signal) {
             (End::Late(wall), _) => {
@@ -257,11 +257,11 @@ impl Trial {
             (End::TooLong, _) => (format!("sent an answer of more than {}", show_bytes(MAX_ANSWER as u64)), other),
             (_, Some(nix::libc::SIGXCPU)) => {
                 let cpu = limits.cpu;
-                (format!("used up its {cpu:?} of CPU time"), more(&format!("cpu={:?}", cpu * 2)))
+                (format!("used more than {cpu:?} of CPU time"), more(&format!("cpu={:?}", cpu * 2)))
             }
             (_, Some(_)) if stderr.contains(OUT_OF_MEMORY) => {
                 let twice = limits.memory.saturating_mul(2).div_ceil(1 << 20);
-                (format!("needed more than its {memory} of memory"), more(&format!("memory={twice}MiB")))
+                (format!("needed more than {memory} of memory"), more(&format!("memory={twice}MiB")))
             }
             (_, Some(_)) if stderr.contains("has overflowed its stack") => ("overflowed its stack".into(), other),
             (_, Some(nix::libc::SIGKILL)) => {
@@ -316,7 +316,7 @@ mod tests {
                 "overflowed its stack",
             ),
             ("memory", format!("{hello}; echo 'memory allocation of 9 bytes failed' >&2; kill -ABRT $$"), "of memory"),
-            ("cpu", format!("{hello}; {doing}; kill -XCPU $$"), "used up its 10s of CPU time"),
+            ("cpu", format!("{hello}; {doing}; kill -XCPU $$"), "used more than 10s of CPU time"),
             ("hangs", format!("{hello}; exec sleep 1000"), "was still running after 500ms and was killed"),
             (
                 "closes",

@@ -42,13 +42,13 @@ pub fn serve(registry: &Registry) {
 /// Returns the program that tries models, or why there is none.
 pub(super) fn program(trials: &Trials) -> Result<PathBuf, &'static str> {
     if trials.here {
-        return Err("tried in this process, as requested: a model that crashes its process crashes this one");
+        return Err("tried in this process, as requested: a crash of the model ends this process");
     }
     if let Some(program) = &trials.program {
         return Ok(program.clone());
     }
     if !is_serving(ARGUMENT) {
-        return Err("tried in this process: a model that crashes its process crashes this one; call \
+        return Err("tried in this process, which a crash of the model ends: call \
                     `limen_infer::trial::serve` first in `main`, or name a program in `Options::trials`");
     }
     this_program().ok_or("tried in this process: the path of this program is unknown")

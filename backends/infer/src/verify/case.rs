@@ -26,7 +26,7 @@ pub enum CaseError {
     #[error("is not a readable .npz: {0}")]
     File(std::io::Error),
     /// An array cannot be used.
-    #[error("array `{array}`: {why}")]
+    #[error("array `{array}` {why}")]
     Array {
         /// Its name.
         array: String,
@@ -34,7 +34,7 @@ pub enum CaseError {
         why: String,
     },
     /// An input or output of the model has no array.
-    #[error("has no array for the {side} `{name}`; it has: {there}")]
+    #[error("expected an array for the {side} `{name}`, found {there}")]
     Missing {
         /// `input` or `output`.
         side: &'static str,
@@ -44,7 +44,7 @@ pub enum CaseError {
         there: String,
     },
     /// An array is neither an input nor an output.
-    #[error("array `{array}` is neither an input nor an output of the model, which has: {there}")]
+    #[error("expected arrays of the inputs and outputs of the model ({there}), found `{array}`")]
     Unknown {
         /// Its name.
         array: String,
@@ -52,7 +52,7 @@ pub enum CaseError {
         there: String,
     },
     /// An array does not have the shape of its input or output.
-    #[error("array `{array}` is {found:?}; expected {expected}")]
+    #[error("array `{array}`: expected {expected}, found {found:?}")]
     Shape {
         /// Its name.
         array: String,
@@ -195,10 +195,11 @@ impl Case {
                 match items_in(&array.shape, spec) {
                     Some(n) if (1..=MAX_ITEMS).contains(&n) && items.is_none_or(|items| items == n) => items = Some(n),
                     Some(n) if n > MAX_ITEMS => {
-                        let why = format!("has {n} items; at most {MAX_ITEMS} are supported");
+                        let why = format!("must have at most {MAX_ITEMS} items, got {n}");
                         wrong.push(CaseError::Array { array: name, why });
                     }
-                    Some(0) => wrong.push(CaseError::Array { array: name, why: "has no items".into() }),
+                    Some(0) => wrong
+                        .push(CaseError::Array { array: name, why: "must have at least one item, got none".into() }),
                     Some(_) => {
                         let expected = format!("{} items, as in the other arrays", items.unwrap_or(0));
                         wrong.push(CaseError::Shape { array: name, found, expected });
@@ -230,7 +231,7 @@ pub(super) fn values(array: &Weights) -> impl Iterator<Item = f64> {
 fn not_held(array: &Weights, spec: &TensorSpec) -> Option<CaseError> {
     let access = Access::for_dtype(spec.dtype);
     let value = values(array).find(|value| !access.holds(*value))?;
-    let why = format!("holds {value}, which the model's {} cannot", spec.dtype);
+    let why = format!("must have values that fit in {}, got {value}", spec.dtype);
     Some(CaseError::Array { array: spec.name.clone(), why })
 }
 

@@ -69,8 +69,8 @@ impl Worst {
         let (apart, allowed) = (show((expected - got).abs()), show(tolerance.allows(*expected)));
         let Tolerance { atol, rtol } = tolerance;
         Some(format!(
-            "at {index:?} expected {}, got {}: {apart} apart where {allowed} is allowed (atol {atol}, rtol {rtol}); \
-             {wrong} of {seen} numbers differ, this one most",
+            "at {index:?} expected {}, found {}: the difference {apart} exceeds {allowed} (atol {atol}, rtol {rtol}); \
+             {wrong} of {seen} numbers differ, this number most",
             show(*expected),
             show(*got)
         ))

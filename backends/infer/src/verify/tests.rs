@@ -47,14 +47,14 @@ fn the_error_names_the_number_furthest_off() {
     assert_eq!(
         check(&[x(), y], &mock(|_| ())),
         Err(
-            "output `y` differs from the recorded output: at [1, 1] expected NaN, got 8: NaN apart where NaN is allowed \
-             (atol 0.1, rtol 0.01); 2 of 6 numbers differ, this one most"
+            "output `y` differs from what was recorded: at [1, 1] expected NaN, found 8: the difference NaN exceeds NaN \
+             (atol 0.1, rtol 0.01); 2 of 6 numbers differ, this number most"
                 .into()
         )
     );
     let y = ("y", f32s("(3, 2)", &[3.0, 4.0, 7.0, 8.0, 100.0, 103.5]));
     let why = check(&[x(), y], &mock(|_| ())).unwrap_err();
-    assert!(why.contains("at [2, 1] expected 103.5, got 101: 2.5 apart where 1.135 is allowed"), "{why}");
+    assert!(why.contains("at [2, 1] expected 103.5, found 101: the difference 2.5 exceeds 1.135"), "{why}");
 }
 
 #[test]
@@ -80,21 +80,23 @@ fn tolerance_follows_numpy() {
 fn a_case_that_does_not_fit_reports_every_mismatch() {
     let why = check(&[("x", npy("'<i8'", "False", "(1, 2)", &[0; 16])), ("z", f32s("(1,)", &[0.0]))], &mock(|_| ()));
     let why = why.unwrap_err();
-    assert!(why.contains("has no array for the output `y`; it has: `x`, `z`"), "{why}");
-    assert!(why.contains("array `z` is neither an input nor an output of the model, which has: `x`, `y`"), "{why}");
+    assert!(why.contains("expected an array for the output `y`, found `x`, `z`"), "{why}");
+    assert!(why.contains("expected arrays of the inputs and outputs of the model (`x`, `y`), found `z`"), "{why}");
     let big = ("x", npy("'<i2'", "False", "(1, 2)", &[0, 1, 0, 0]));
     let why = check(&[big, ("y", f32s("(2, 2)", &[0.0; 4]))], &mock(|_| ())).unwrap_err();
-    assert!(why.contains("array `x`: holds 256, which the model's u8 cannot"), "{why}");
-    assert!(why.contains("array `y` is [2, 2]; expected 1 items, as in the other arrays"), "{why}");
+    assert!(why.contains("array `x` must have values that fit in u8, got 256"), "{why}");
+    assert!(why.contains("array `y`: expected 1 items, as in the other arrays, found [2, 2]"), "{why}");
     let why = check(&[x(), ("y", f32s("(3, 3)", &[0.0; 9]))], &mock(|_| ())).unwrap_err();
-    assert_eq!(why, "array `y` is [3, 3]; expected [items, 2]");
+    assert_eq!(why, "array `y`: expected [items, 2], found [3, 3]");
 }
 
 #[test]
 fn failures_and_panics_of_the_model_are_errors() {
     let y = || ("y", f32s("(3, 2)", &[0.0; 6]));
     assert!(check(&[x(), y()], &mock(|m| m.fail_at = Some(2))).unwrap_err().contains("call 2 fails"));
-    assert!(check(&[x(), y()], &mock(|m| m.panic_at = Some(1))).unwrap_err().contains("it panicked: mock: call 1"));
+    assert!(
+        check(&[x(), y()], &mock(|m| m.panic_at = Some(1))).unwrap_err().contains("the code panicked: mock: call 1")
+    );
 }
 
 #[test]
@@ -117,13 +119,13 @@ fn arrays_that_cannot_be_used_are_errors() {
     let deep = format!("({})", "(".repeat(500));
     for (bytes, why) in [
         (npy("'<f4'", "True", "(1, 1)", &[0; 4]), "is in Fortran order"),
-        (npy("'<c8'", "False", "(1,)", &[0; 8]), "elements are '<c8'"),
+        (npy("'<c8'", "False", "(1,)", &[0; 8]), "as elements, got '<c8'"),
         (npy("[('a', '<f4')]", "False", "(1,)", &[0; 4]), "has fields"),
-        (npy("'<f4'", "False", "(2,)", &[0; 4]), "array `a`: has 4 bytes of numbers; f32[2] needs 8"),
-        (npy("'<f4'", "False", "(1,)", &[0; 8]), "array `a`: has 8 bytes of numbers; f32[1] needs 4"),
+        (npy("'<f4'", "False", "(2,)", &[0; 4]), "array `a` must have 8 bytes for f32[2], got 4"),
+        (npy("'<f4'", "False", "(1,)", &[0; 8]), "array `a` must have 4 bytes for f32[1], got 8"),
         (
             npy("'<f4'", "False", "(99999999999,)", &[0; 4]),
-            "array `a`: needs 373 GiB; the arrays of a file may take 64.0 MiB",
+            "array `a` needs 373 GiB, but all arrays of a file must have at most 64.0 MiB",
         ),
         (npy("'<f4'", "False", "(99999999999, 99999999999)", &[0; 4]), "array `a`: "),
         (npy("'<f4'", "False", &deep, &[]), "a header that NumPy does not write"),

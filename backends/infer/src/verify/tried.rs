@@ -30,9 +30,9 @@ impl Tried {
 impl fmt::Display for Tried {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (output, off) in &self.off {
-            write!(f, "`{output}` at most {off:.2e} off, ")?;
+            write!(f, "`{output}` off by at most {off:.2e}, ")?;
         }
-        write!(f, "{:.1} µs an item", self.time_per_item.as_secs_f64() * 1e6)
+        write!(f, "{:.1} µs per item", self.time_per_item.as_secs_f64() * 1e6)
     }
 }
 
@@ -92,7 +92,7 @@ impl Case {
                     self.run(signature, &mut *session, items, batch, &starts, tolerance).map_err(
                         |error| match error {
                             CaseError::Model(BackendError::Verify { output, difference }) => {
-                                let difference = format!("the first time as recorded, later {difference}");
+                                let difference = format!("only in a repeated call, {difference}");
                                 BackendError::Verify { output, difference }.into()
                             }
                             other => other,
@@ -167,7 +167,7 @@ impl Case {
             session.infer_batch(n, &inputs, &mut outputs, std::slice::from_mut(&mut lane))?;
             took += begun.elapsed();
             if let Some(at) = (0..out_shapes.len()).find(|at| out_shapes[*at] != given_shapes[*at]) {
-                let difference = format!("its shape is {:?}, recorded {:?}", given_shapes[at], out_shapes[at]);
+                let difference = format!("expected the shape {:?}, found {:?}", out_shapes[at], given_shapes[at]);
                 return Err(BackendError::Verify { output: signature.outputs[at].name.clone(), difference }.into());
             }
             for (((spec, shape), bytes), worst) in

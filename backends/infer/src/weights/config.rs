@@ -81,10 +81,11 @@ impl WeightConfig {
         let is_plain = !matches!(ending, "safetensors" | "npy" | "npz");
         match (is_plain, &self.dtype, &self.shape) {
             (false, Some(_), _) => {
-                return Err(("dtype", format!("`{file}` has its own element type; leave `dtype:` out")));
+                return Err(("dtype", format!("`{file}` has its own element type: remove `dtype:`")));
             }
             (false, _, Some(_)) => {
-                let why = format!("`{file}` has its own shape; change it with `transform: [{{ reshape: … }}]`");
+                let why =
+                    format!("`{file}` has its own shape: write `transform: [{{ reshape: … }}]` instead of `shape:`");
                 return Err(("shape", why));
             }
             _ => {}
@@ -114,7 +115,7 @@ impl WeightConfig {
         };
         if let Some(layout) = layout {
             if self.scale.is_some() {
-                return Err(("scale", "layers of 4 bits have scales of their own; leave `scale:` out".into()));
+                return Err(("scale", "a 4-bit layer has its own scales: remove `scale:`".into()));
             }
             let matrix = layout.widen(self.tensor.as_deref(), &tensors);
             return matrix.map_err(|(field, why)| (field, format!("`{file}` {why}")));
@@ -123,8 +124,8 @@ impl WeightConfig {
             Some(name) => {
                 let at = tensors.iter().position(|tensor| tensor.name == *name && self.tensor.as_ref() != Some(name));
                 let at = at.ok_or_else(|| {
-                    let why = format!("`{file}` has no tensor `{name}` beside the weights");
-                    ("scale", format!("{why}; leave `scale:` out if they have no scale"))
+                    let why = format!("`{file}` has no tensor `{name}` for the scale");
+                    ("scale", format!("{why}: name another tensor, or remove `scale:`"))
                 })?;
                 Some(tensors.remove(at))
             }
@@ -133,7 +134,7 @@ impl WeightConfig {
         let FileTensor { name, weights, float8 } = self.single(tensors)?;
         let weights = match (self.encoding, float8) {
             (Some(given), Some(is)) if given != is => {
-                let why = format!("tensor `{name}` of `{file}` is {}; leave `encoding:` out", is.name());
+                let why = format!("tensor `{name}` of `{file}` is {}: remove `encoding:`", is.name());
                 return Err(("encoding", why));
             }
             (None, None) => weights,
@@ -157,12 +158,15 @@ impl WeightConfig {
         let names = tensors.iter().map(|tensor| format!("`{}`", tensor.name)).collect::<Vec<_>>().join(", ");
         match (&self.tensor, <[_; 1]>::try_from(tensors)) {
             (Some(tensor), Ok([FileTensor { name, .. }])) if *tensor != name => {
-                Err(("tensor", format!("`{file}` holds a single unnamed tensor; leave `tensor: {tensor}` out")))
+                Err(("tensor", format!("`{file}` holds a single unnamed tensor: remove `tensor: {tensor}`")))
             }
             (_, Ok([tensor])) => Ok(tensor),
             (Some(tensor), Err(_)) => Err(("tensor", format!("`{file}` has no tensor `{tensor}`"))),
             (None, Err(tensors)) if tensors.is_empty() => Err(("file", format!("`{file}` holds no tensors"))),
-            (None, Err(_)) => Err(("tensor", format!("`{file}` holds several tensors, name one: {names}"))),
+            (None, Err(_)) => Err((
+                "tensor",
+                format!("`{file}` holds several tensors: write one of their names in `tensor`: {names}"),
+            )),
         }
     }
 }
@@ -185,7 +189,7 @@ fn foreign_format(ending: &str, bytes: &[u8]) -> Option<String> {
     } else {
         return None;
     };
-    Some(format!("is {what}, expected `.safetensors`, `.npy`, `.npz` or raw numbers; {way_out}"))
+    Some(format!("is {what}, expected `.safetensors`, `.npy`, `.npz` or raw numbers: {way_out}"))
 }
 
 #[cfg(test)]
@@ -277,10 +281,10 @@ pub(super) mod tests {
         for (config, why) in [
             (
                 json!({ "file": "https://a.b/w.safetensors" }),
-                "file: `https://a.b/w.safetensors`: nothing is fetched over `https://`",
+                "file: expected a local path, found `https://a.b/w.safetensors`",
             ),
-            (json!({ "file": "s3://bucket/w.npy" }), "nothing is fetched over `s3://`"),
-            (json!({ "file": "hf://user/model/w.npy" }), "nothing is fetched over `hf://`"),
+            (json!({ "file": "s3://bucket/w.npy" }), "expected a local path, found `s3://bucket/w.npy`"),
+            (json!({ "file": "hf://user/model/w.npy" }), "expected a local path, found `hf://user/model/w.npy`"),
             (json!({ "file": "../w.npy" }), "file: `../w.npy` leaves the graph's folder"),
             (json!({ "file": "none.npy" }), "file: `none.npy` cannot be read: No such file"),
             (json!({ "file": "." }), "file: `.` cannot be read: `.` is not a regular file"),
@@ -288,7 +292,7 @@ pub(super) mod tests {
             (json!({ "file": "w.bin", "dtype": "f32" }), "shape: `w.bin` holds raw numbers"),
             (
                 json!({ "file": "w.bin", "dtype": "f32", "shape": [2, 4] }),
-                "file: `w.bin` has 24 bytes; f32[2, 4] needs 32",
+                "file: `w.bin` must have 32 bytes for f32[2, 4], got 24",
             ),
             (
                 json!({ "file": "w.bin", "dtype": "f32", "shape": [1u64 << 40, 1u64 << 40] }),
@@ -307,7 +311,10 @@ pub(super) mod tests {
             (json!({ "file": "w.npy", "dtype": "f32" }), "dtype: `w.npy` has its own element type"),
             (json!({ "file": "w.npy", "shape": [6] }), "shape: `w.npy` has its own shape"),
             (json!({ "file": "w.npy", "tensor": "w" }), "tensor: `w.npy` holds a single unnamed tensor"),
-            (json!({ "file": "w.npz" }), "tensor: `w.npz` holds several tensors, name one: `w`, `v`"),
+            (
+                json!({ "file": "w.npz" }),
+                "tensor: `w.npz` holds several tensors: write one of their names in `tensor`: `w`, `v`",
+            ),
             (json!({ "file": "w.npz", "tensor": "x" }), "tensor: `w.npz` has no tensor `x`"),
             (json!({ "file": "w.safetensors", "tensor": "x" }), "tensor: `w.safetensors` has no tensor `x`"),
             (json!({ "file": "two.safetensors" }), "tensor: `two.safetensors` holds several tensors"),

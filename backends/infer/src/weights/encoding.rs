@@ -65,7 +65,7 @@ impl Encoding {
             Some(values) if *dtype == DType::U8 => {
                 widened(shape.clone(), bytes.iter().map(|code| values[usize::from(*code)]), self.name().into())
             }
-            _ => Err(format!("is {dtype}{shape:?}; `{}` expects a tensor of u8: leave `encoding:` out", self.name())),
+            _ => Err(format!("must be u8 for `{}`, got {dtype}{shape:?}: remove `encoding:`", self.name())),
         }
     }
 }
@@ -85,8 +85,9 @@ impl Weights {
         };
         if !scale.is_float() || scales == 0 || ![1, rows].contains(&scales) {
             let (dtype, shape) = (scale.dtype, &scale.shape);
-            let takes = format!("`scale` expects a floating-point number, or one for each of the {rows} rows");
-            return Err(format!("is {dtype}{shape:?}; {takes}; scales of blocks: multiply before saving, as f16"));
+            let takes = format!("one floating-point number, or one for each of the {rows} rows");
+            let help = "multiply the scales of blocks into the weights and save the weights as f16";
+            return Err(format!("must be {takes}, got {dtype}{shape:?}: {help}"));
         }
         let by = finite(scale)?;
         room(&self.shape).map_err(|why| format!("scales a tensor that {why}"))?;
@@ -103,7 +104,7 @@ impl Weights {
 pub(super) fn finite(scales: &Weights) -> Result<Vec<f32>, String> {
     let numbers = Access::for_dtype(scales.dtype).values(&scales.bytes).map(|scale| scale as f32);
     let finite = numbers.map(|scale| {
-        let wrong = || format!("holds {scale}; scales must be finite: f32 has a wider range than f16");
+        let wrong = || format!("must have finite scales, got {scale}: save the scales as f32");
         if scale.is_finite() { Ok(scale) } else { Err(wrong()) }
     });
     finite.collect()
@@ -116,7 +117,7 @@ pub(super) fn room(shape: &[usize]) -> Result<usize, String> {
         Some((takes, Ok(bytes))) if takes <= MAX_BYTES => Ok(bytes),
         _ => {
             let most = show_bytes(MAX_BYTES);
-            Err(format!("needs more than {most} as f32{shape:?}, the most that is widened; split the layer"))
+            Err(format!("must have at most {most} as f32{shape:?}: split the layer"))
         }
     }
 }
@@ -255,27 +256,26 @@ mod tests {
             config.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
             config
         };
-        let takes =
-            "`scale` expects a floating-point number, or one for each of the 4 rows; scales of blocks: multiply before";
+        let takes = "must be one floating-point number, or one for each of the 4 rows, got";
         for (config, why) in [
             (
                 json!({ "scale": "x" }),
-                "scale: `w.safetensors` has no tensor `x` beside the weights; leave `scale:` out",
+                "scale: `w.safetensors` has no tensor `x` for the scale: name another tensor, or remove `scale:`",
             ),
-            (json!({ "scale": "w" }), "scale: `w.safetensors` has no tensor `w` beside the weights"),
+            (json!({ "scale": "w" }), "scale: `w.safetensors` has no tensor `w` for the scale"),
             (json!({ "scale": "blocks" }), &format!("scale: tensor `blocks` of `w.safetensors` is f32[2, 2]; {takes}")),
             (json!({ "scale": "columns" }), &format!("is f32[1, 4]; {takes}")),
             (json!({ "scale": "none" }), &format!("is f32[0]; {takes}")),
             (json!({ "scale": "whole" }), &format!("is i32[4]; {takes}")),
-            (json!({ "scale": "infinite" }), "holds inf; scales must be finite"),
-            (json!({ "scale": "e8m0" }), "tensor `e8m0` has elements of type F8_E8M0, which are not supported"),
+            (json!({ "scale": "infinite" }), "must have finite scales, got inf"),
+            (json!({ "scale": "e8m0" }), "tensor `e8m0`, which has unsupported elements of type F8_E8M0"),
             (
                 json!({ "encoding": "f8_e5m2" }),
-                "encoding: tensor `w` of `w.safetensors` is f8_e4m3; leave `encoding:` out",
+                "encoding: tensor `w` of `w.safetensors` is f8_e4m3: remove `encoding:`",
             ),
             (
                 json!({ "tensor": "f", "encoding": "f8_e5m2" }),
-                "encoding: `w.safetensors` is f32[4]; `f8_e5m2` expects a tensor of u8",
+                "encoding: `w.safetensors` must be u8 for `f8_e5m2`, got f32[4]",
             ),
         ] {
             let error = load(folder.path(), file(config)).unwrap_err();
@@ -283,7 +283,7 @@ mod tests {
         }
         for shape in [vec![1 << 14, (1 << 14) + 1], vec![1 << 62, 1 << 62]] {
             let error = room(&shape).unwrap_err();
-            assert!(error.starts_with("needs more than 1.00 GiB as f32["), "{error}");
+            assert!(error.starts_with("must have at most 1.00 GiB as f32["), "{error}");
         }
         assert_eq!(room(&[1 << 14, 1 << 14]), Ok(1 << 30));
         assert_eq!(room(&[0, 3]), Ok(0));

@@ -30,17 +30,18 @@ impl FileTensor {
 
 /// Returns the tensors in a file with this extension for whose names `wanted` returns true.
 pub(crate) fn tensors(ending: &str, bytes: &[u8], wanted: impl Fn(&str) -> bool) -> Result<Vec<FileTensor>, String> {
+    let unreadable = |panic: String| format!("cannot be read: {panic}");
     match ending {
-        "safetensors" => caught(|| safetensors(bytes, wanted))?,
+        "safetensors" => caught(|| safetensors(bytes, wanted)).map_err(unreadable)?,
         "npz" => {
-            let read = caught(|| read_npz(std::io::Cursor::new(bytes), MAX_BYTES, wanted))?;
+            let read = caught(|| read_npz(std::io::Cursor::new(bytes), MAX_BYTES, wanted)).map_err(unreadable)?;
             let arrays = read.map_err(|(array, error)| match array {
-                Some(array) => format!("array `{array}` {error}"),
+                Some(array) => format!("has the array `{array}`, which {error}"),
                 None => format!("is not a readable .npz: {error}"),
             })?;
             Ok(arrays.into_iter().map(|(name, weights)| FileTensor::new(name, weights)).collect())
         }
-        _ => Ok(vec![FileTensor::new(String::new(), caught(|| parse_npy(bytes))??)]),
+        _ => Ok(vec![FileTensor::new(String::new(), caught(|| parse_npy(bytes)).map_err(unreadable)??)]),
     }
 }
 
@@ -64,9 +65,9 @@ fn safetensors(bytes: &[u8], wanted: impl Fn(&str) -> bool) -> Result<Vec<FileTe
     let tensors = file.iter().filter(|(name, _)| wanted(name));
     tensors
         .map(|(name, tensor)| {
-            let wrong = |why: String| format!("tensor `{name}` {why}");
+            let wrong = |why: String| format!("has the tensor `{name}`, which {why}");
             let (dtype, float8) = stored_as(tensor.dtype())
-                .ok_or_else(|| wrong(format!("has elements of type {:?}, which are not supported", tensor.dtype())))?;
+                .ok_or_else(|| wrong(format!("has unsupported elements of type {:?}", tensor.dtype())))?;
             let weights = Weights::new(dtype, tensor.shape().to_vec(), tensor.data().to_vec()).map_err(wrong)?;
             Ok(FileTensor { name: name.to_string(), weights, float8 })
         })

@@ -56,8 +56,8 @@ impl Int4Layout {
         let part = |at: usize| {
             find(&names[at]).ok_or_else(|| {
                 let takes = names[..3].iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-                let missing = format!("has no tensor `{}`; `{}` expects {takes}", names[at], self.name);
-                ("tensor", format!("{missing}: `tensor` is what their names begin with, up to the last dot"))
+                let missing = format!("has no tensor `{}`, but `{}` expects {takes}", names[at], self.name);
+                ("tensor", format!("{missing}: write the names up to the last dot in `tensor`"))
             })
         };
         let (qweight, qzeros, scales) = (part(0)?, part(1)?, part(2)?);
@@ -139,7 +139,7 @@ impl Int4Layout {
             } else {
                 let last = groups - 1;
                 Err(format!(
-                    "has {value} at {at} in `{name}`; the groups are 0 to {last}: save `{name}` and the scales again"
+                    "must have groups 0 to {last} in `{name}`, got {value} at {at}: save `{name}` and the scales again"
                 ))
             }
         };
@@ -153,10 +153,10 @@ impl Int4Layout {
         // others. They do for a power of two.
         let is_clear = inputs.is_multiple_of(groups) && (!self.holds_inputs || groups == 1 || size.is_power_of_two());
         if !is_clear {
-            let expected = if self.holds_inputs { "a power of two each" } else { "the same number each" };
-            let help =
-                if self.holds_inputs { "; `g_idx` tells the group of each input" } else { "; save the layer again" };
-            return Err(format!("has {groups} groups for {inputs} inputs; `{}` expects {expected}{help}", self.name));
+            let expected = if self.holds_inputs { "a power of two" } else { "the same number" };
+            let help = if self.holds_inputs { "save the layer with `g_idx`" } else { "save the layer again" };
+            let found = format!("got {groups} groups for {inputs} inputs");
+            return Err(format!("must have {expected} of inputs per group for `{}`, {found}: {help}", self.name));
         }
         Ok((0..inputs).map(|input| (input / size) as u32).collect())
     }
@@ -164,8 +164,8 @@ impl Int4Layout {
     fn unlike(&self, name: &str, found: &Weights, takes: &str) -> String {
         let Weights { dtype, shape, .. } = found;
         let other = if self.holds_inputs { "awq" } else { "gptq" };
-        let help = format!("try `encoding: {other}`, or save layers of other than 4 bits as f16");
-        format!("has `{name}` as {dtype}{shape:?}; `{}` expects {takes}; {help}", self.name)
+        let help = format!("try `encoding: {other}`, or save the layer as f16");
+        format!("has `{name}` as {dtype}{shape:?}, but `{}` expects {takes}: {help}", self.name)
     }
 }
 
@@ -314,7 +314,7 @@ mod tests {
             (
                 "gptq",
                 without(0),
-                "tensor: `l.safetensors` has no tensor `l.qweight`; `gptq` expects `l.qweight`, `l.qzeros`, `l.scales`: `tensor` is",
+                "tensor: `l.safetensors` has no tensor `l.qweight`, but `gptq` expects `l.qweight`, `l.qzeros`, `l.scales`: write",
             ),
             ("gptq", without(1), "tensor: `l.safetensors` has no tensor `l.qzeros`"),
             ("gptq", without(2), "tensor: `l.safetensors` has no tensor `l.scales`"),
@@ -348,20 +348,28 @@ mod tests {
             ("gptq", with(&gptq, "l.scales", Dtype::F16, &[33, 16]), "[groups, 16] with 1 to 32 groups"),
             ("gptq", with(&gptq, "l.scales", Dtype::F16, &[64]), "`l.scales` as f16[64]"),
             ("gptq", with(&gptq, "l.scales", i32, &[4, 16]), "`l.scales` as i32[4, 16]"),
-            ("gptq", infinite, "has `l.scales`, which holds inf; scales must be finite"),
+            ("gptq", infinite, "has `l.scales`, which must have finite scales, got inf"),
             ("gptq", with(&gptq, "l.qzeros", i32, &[3, 2]), "`l.qzeros` as i32[3, 2]; `gptq` expects i32[4, 2]"),
             (
                 "gptq",
                 with(&gptq, "l.qzeros", i32, &[4, 4]),
-                "expects i32[4, 2]; try `encoding: awq`, or save layers of other than 4 bits",
+                "expects i32[4, 2]: try `encoding: awq`, or save the layer as f16",
             ),
             ("gptq", with(&gptq, "l.qzeros", Dtype::U8, &[4, 2]), "`l.qzeros` as u8[4, 2]"),
             ("gptq", with(&gptq, "l.g_idx", i32, &[31]), "`l.g_idx` as i32[31]; `gptq` expects i32[32]"),
             ("gptq", with(&gptq, "l.g_idx", Dtype::F32, &[32]), "`l.g_idx` as f32[32]"),
-            ("gptq", index(|input| input / 4), "has 4 at 16 in `l.g_idx`; the groups are 0 to 3: save `l.g_idx`"),
+            ("gptq", index(|input| input / 4), "must have groups 0 to 3 in `l.g_idx`, got 4 at 16: save `l.g_idx`"),
             ("gptq", index(|input| 2 - input), "has -1 at 3 in `l.g_idx`"),
-            ("gptq", uneven.to_vec(), "has 2 groups for 96 inputs; `gptq` expects a power of two each; `g_idx` tells"),
-            ("awq", awq_uneven.to_vec(), "has 2 groups for 9 inputs; `awq` expects the same number each"),
+            (
+                "gptq",
+                uneven.to_vec(),
+                "must have a power of two of inputs per group for `gptq`, got 2 groups for 96 inputs",
+            ),
+            (
+                "awq",
+                awq_uneven.to_vec(),
+                "must have the same number of inputs per group for `awq`, got 2 groups for 9 inputs",
+            ),
         ] {
             save(&folder.path().join("l.safetensors"), &tensors);
             let config = json!({ "file": "l.safetensors", "tensor": "l", "encoding": encoding });
@@ -370,11 +378,11 @@ mod tests {
         }
         let config = json!({ "file": "l.safetensors", "tensor": "l", "encoding": "awq", "scale": "l.scales" });
         let error = load(folder.path(), config).unwrap_err();
-        assert_eq!(error, "scale: layers of 4 bits have scales of their own; leave `scale:` out");
+        assert_eq!(error, "scale: a 4-bit layer has its own scales: remove `scale:`");
         std::fs::write(folder.path().join("w.bin"), [0; 4]).unwrap();
         let config = json!({ "file": "w.bin", "dtype": "i32", "shape": [1, 1], "encoding": "gptq" });
         let error = load(folder.path(), config).unwrap_err();
-        assert!(error.starts_with("tensor: `w.bin` has no tensor `qweight`; `gptq` expects"), "{error}");
+        assert!(error.starts_with("tensor: `w.bin` has no tensor `qweight`, but `gptq` expects"), "{error}");
     }
 
     /// 128 MiB of integers, of which the matrix would take more than weights may.
@@ -386,7 +394,7 @@ mod tests {
         save(&folder.path().join("l.safetensors"), &tensors);
         let config = json!({ "file": "l.safetensors", "tensor": "l", "encoding": "gptq" });
         let error = load(folder.path(), config).unwrap_err();
-        let why = "encoding: `l.safetensors` has a matrix that needs more than 1.00 GiB as f32[16, 16777224]";
+        let why = "encoding: `l.safetensors` has a matrix that must have at most 1.00 GiB as f32[16, 16777224]";
         assert!(error.starts_with(why), "{error}");
     }
 }

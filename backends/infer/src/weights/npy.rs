@@ -34,13 +34,15 @@ impl Head {
         let header = limen_npy::NpyHeader::read(&mut bytes).map_err(|error| match error {
             HeaderError::NotNpy | HeaderError::TooShort => "is not an .npy".into(),
             HeaderError::Truncated | HeaderError::TooLong(_) => "has a truncated or oversized header".into(),
-            HeaderError::Fields => "has fields; save each as a separate array".into(),
+            HeaderError::Fields => "has fields: save each field as a separate array".into(),
             HeaderError::Malformed(what, at) => format!("has a header that NumPy does not write: {what} at byte {at}"),
             error => format!("is an .npy that cannot be read: {error}"),
         });
         let limen_npy::NpyHeader { element, is_fortran, shape: dims, start } = header?;
         if is_fortran && dims.len() > 1 {
-            return Err("is in Fortran order; save it with `numpy.save(file, numpy.ascontiguousarray(array))`".into());
+            return Err(
+                "is in Fortran order: save the array with `numpy.save(file, numpy.ascontiguousarray(array))`".into()
+            );
         }
         let dtype = match (element.kind, element.size) {
             (ElementKind::Float, 2) => DType::F16,
@@ -55,10 +57,10 @@ impl Head {
             (ElementKind::Uint, 2) => DType::U16,
             (ElementKind::Uint, 4) => DType::U32,
             (ElementKind::Uint, 8) => DType::U64,
-            _ => return Err(format!("elements are '{element}'; numbers and bools can be read")),
+            _ => return Err(format!("must have numbers or bools as elements, got '{element}'")),
         };
         let shape: Option<Vec<usize>> = dims.iter().map(|n| usize::try_from(*n).ok()).collect();
-        let shape = shape.ok_or("its shape does not fit in memory")?;
+        let shape = shape.ok_or("has a shape that does not fit in memory")?;
         let takes = dims.iter().try_fold(dtype.size() as u64, |n, dim| n.checked_mul(*dim));
         let takes = takes.ok_or_else(|| format!("has the shape {shape:?}, which does not fit in memory"))?;
         let is_bool = element.kind == ElementKind::Bool;
@@ -68,11 +70,7 @@ impl Head {
     /// Checks that the header is followed by exactly the bytes of its numbers.
     fn check(&self, bytes: u64) -> Result<(), String> {
         let Head { dtype, shape, takes, .. } = self;
-        if bytes == *takes {
-            Ok(())
-        } else {
-            Err(format!("has {bytes} bytes of numbers; {dtype}{shape:?} needs {takes}"))
-        }
+        if bytes == *takes { Ok(()) } else { Err(format!("must have {takes} bytes for {dtype}{shape:?}, got {bytes}")) }
     }
 
     fn weights(self, mut numbers: Vec<u8>) -> Result<Weights, String> {
@@ -133,11 +131,11 @@ pub(crate) fn read_npz(
             wrong(if unfolded < most {
                 let (size, unfolded) = (show_bytes(size), show_bytes(unfolded));
                 format!(
-                    "needs {takes}; the arrays of an archive of {size} may take {unfolded} together; save them without compression, \
+                    "needs {takes}, but all arrays of an archive of {size} must have at most {unfolded}: save without compression, \
                      with `numpy.savez`"
                 )
             } else {
-                format!("needs {takes}; the arrays of a file may take {} together", show_bytes(most))
+                format!("needs {takes}, but all arrays of a file must have at most {}", show_bytes(most))
             })
         })?;
         head.check(file.size().saturating_sub(head.at as u64)).map_err(wrong)?;
@@ -148,7 +146,7 @@ pub(crate) fn read_npz(
         let more = usize::try_from(rest).unwrap_or(usize::MAX);
         bytes
             .try_reserve_exact(more)
-            .map_err(|_| wrong(format!("needs {}: not enough memory", show_bytes(head.takes))))?;
+            .map_err(|_| wrong(format!("needs {}, more than the free memory", show_bytes(head.takes))))?;
         file.take(rest).read_to_end(&mut bytes).map_err(unreadable)?;
         let array = head.weights(bytes).map_err(wrong)?;
         arrays.push((name, array));
@@ -187,16 +185,16 @@ mod tests {
         };
         let bomb = archive(&[40 * MIB, 25 * MIB], Deflated);
         let error = read(&bomb, 1 << 30, "a").unwrap_err();
-        let why = "KiB may take 64.0 MiB together; save them without compression, with `numpy.savez`";
+        let why = "KiB must have at most 64.0 MiB: save without compression, with `numpy.savez`";
         assert!(
-            error.starts_with("a1: needs 25.0 MiB; the arrays of an archive of ") && error.ends_with(why),
+            error.starts_with("a1: needs 25.0 MiB, but all arrays of an archive of ") && error.ends_with(why),
             "{error}"
         );
         // Only the arrays that are read count.
         assert_eq!(read(&bomb, 1 << 30, "a1"), Ok(1));
         let stored = archive(&[65 * MIB], Stored);
         assert_eq!(read(&stored, 1 << 30, "a"), Ok(1));
-        let why = "a0: needs 65.0 MiB; the arrays of a file may take 2.00 MiB together";
+        let why = "a0: needs 65.0 MiB, but all arrays of a file must have at most 2.00 MiB";
         assert_eq!(read(&stored, 2 << 20, "a"), Err(why.into()));
     }
 }

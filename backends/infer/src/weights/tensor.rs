@@ -26,7 +26,7 @@ impl Weights {
         let takes = shape.iter().try_fold(dtype.size(), |n, dim| n.checked_mul(*dim));
         match takes {
             Some(takes) if takes == bytes.len() => Ok(Weights { dtype, shape, bytes, quantized: None, widened: None }),
-            Some(takes) => Err(format!("has {} bytes; {dtype}{shape:?} needs {takes}", bytes.len())),
+            Some(takes) => Err(format!("must have {takes} bytes for {dtype}{shape:?}, got {}", bytes.len())),
             None => Err(format!("has the shape {shape:?}, which does not fit in memory")),
         }
     }

@@ -55,7 +55,7 @@ impl Weights {
     /// A message, if it does not fit these weights.
     pub fn transform(self, step: &WeightTransform) -> Result<Weights, String> {
         if self.quantized.is_some() {
-            return Err("`quantize` has to be the last transform".into());
+            return Err("`quantize` must be the last transform".into());
         }
         match step {
             WeightTransform::Transpose(order) => self.transpose(order),
@@ -70,7 +70,7 @@ impl Weights {
             WeightTransform::Slice(slice) => self.slice(*slice),
             WeightTransform::Scale(factor) => {
                 if !factor.is_finite() {
-                    return Err(format!("the factor {factor} is not finite"));
+                    return Err(format!("`scale` must be finite, got {factor}"));
                 }
                 self.needs_floats("scale")?;
                 let access = Access::for_dtype(self.dtype);
@@ -86,7 +86,7 @@ impl Weights {
         if self.is_float() {
             Ok(())
         } else {
-            Err(format!("`{step}` is for floating-point types, and these are {}", self.dtype))
+            Err(format!("`{step}` expects floating-point weights, found {}", self.dtype))
         }
     }
 
@@ -94,7 +94,7 @@ impl Weights {
         let mut sorted = order.to_vec();
         sorted.sort_unstable();
         if !sorted.into_iter().eq(0..self.shape.len()) {
-            return Err(format!("{order:?} is not a permutation of the dims of {:?}", self.shape));
+            return Err(format!("`transpose` must be a permutation of the dims of {:?}, got {order:?}", self.shape));
         }
         let mut strides = vec![1; self.shape.len()];
         for at in (1..self.shape.len()).rev() {
@@ -120,10 +120,12 @@ impl Weights {
 
     fn slice(mut self, WeightSlice { axis, from, to }: WeightSlice) -> Result<Weights, String> {
         let Some(length) = self.shape.get(axis).copied() else {
-            return Err(format!("{:?} has no dim {axis}", self.shape));
+            return Err(format!("`axis` must be a dim of {:?}, got {axis}", self.shape));
         };
         if from >= to || to > length {
-            return Err(format!("from {from} to {to} is not a range of dim {axis}, which has {length}"));
+            return Err(format!(
+                "`from` and `to` must be a range within the length {length} of dim {axis}, got {from} to {to}"
+            ));
         }
         let inner = self.shape[axis + 1..].iter().product::<usize>() * self.dtype.size();
         let rows = self.bytes.chunks_exact((length * inner).max(1));
@@ -149,7 +151,7 @@ impl Weights {
         let rows = self.shape.first().copied().unwrap_or(1);
         let values: Vec<f64> = Access::for_dtype(self.dtype).values(&self.bytes).collect();
         if let Some(value) = values.iter().find(|value| !value.is_finite()) {
-            return Err(format!("{value} cannot be an 8-bit integer"));
+            return Err(format!("`quantize` expects finite numbers, found {value}"));
         }
         let mut quantized = Quantized { scales: Vec::with_capacity(rows), zeros: Vec::with_capacity(rows) };
         let mut bytes = Vec::with_capacity(values.len());
@@ -214,14 +216,14 @@ mod tests {
     #[test]
     fn a_transform_that_does_not_fit_is_an_error() {
         let steps = [
-            (r#"{"transpose": [0]}"#, "[0] is not a permutation of the dims of [2, 3]"),
-            (r#"{"transpose": [0, 0]}"#, "is not a permutation"),
+            (r#"{"transpose": [0]}"#, "must be a permutation of the dims of [2, 3], got [0]"),
+            (r#"{"transpose": [0, 0]}"#, "must be a permutation"),
             (r#"{"reshape": [4]}"#, "[2, 3] cannot be reshaped to [4]"),
-            (r#"{"slice": {"axis": 2, "to": 1}}"#, "has no dim 2"),
-            (r#"{"slice": {"axis": 1, "from": 2, "to": 2}}"#, "is not a range of dim 1, which has 3"),
-            (r#"{"slice": {"axis": 1, "to": 4}}"#, "is not a range of dim 1, which has 3"),
+            (r#"{"slice": {"axis": 2, "to": 1}}"#, "`axis` must be a dim of [2, 3], got 2"),
+            (r#"{"slice": {"axis": 1, "from": 2, "to": 2}}"#, "must be a range within the length 3 of dim 1"),
+            (r#"{"slice": {"axis": 1, "to": 4}}"#, "must be a range within the length 3 of dim 1"),
             (r#"{"cast": "u8"}"#, "-1 does not fit in u8"),
-            (r#"{"quantize": "symmetric"}"#, "inf cannot be an 8-bit integer"),
+            (r#"{"quantize": "symmetric"}"#, "`quantize` expects finite numbers, found inf"),
         ];
         for (step, why) in steps {
             let step: WeightTransform = serde_json::from_str(step).unwrap();
@@ -230,7 +232,7 @@ mod tests {
         }
         let whole = floats(&[2], &[1.0, 2.0]).transform(&WeightTransform::Cast(DType::I32)).unwrap();
         let error = whole.transform(&WeightTransform::Scale(2.0)).unwrap_err();
-        assert_eq!(error, "`scale` is for floating-point types, and these are i32");
+        assert_eq!(error, "`scale` expects floating-point weights, found i32");
     }
 
     /// Each dequantized value is at most half a scale from the original.

@@ -427,9 +427,9 @@ fn an_adapter_is_chosen_by_its_number_or_name() {
     let named = found(&first.name.to_uppercase(), true).unwrap();
     assert_eq!(adapter(named).get_info().name, first.name);
     for (gpu, allow_software, parts) in [
-        ("99", true, &["there is no GPU `99` (`--gpu`)", first.name.as_str()][..]),
-        ("no such name", true, &["there is no GPU `no such name`"]),
-        ("0", false, &["for `--gpu`", "`--allow-software`"]),
+        ("99", true, &["GPU `99` (`--gpu`) was not found", first.name.as_str()][..]),
+        ("no such name", true, &["GPU `no such name` (`--gpu`) was not found"]),
+        ("0", false, &["that is asked for", "`--allow-software`"]),
     ] {
         match found(gpu, allow_software) {
             Ok(number) => assert!(number == 0 && !software && !allow_software, "{gpu}: {number}"),
@@ -438,5 +438,5 @@ fn an_adapter_is_chosen_by_its_number_or_name() {
     }
     // Whoever uses the device hears it, too.
     let absent = BackendOptions { gpu: Some("99".into()), ..options() };
-    assert!(shared_device(&absent).api().unwrap_err().to_string().contains("there is no GPU `99`"));
+    assert!(shared_device(&absent).api().unwrap_err().to_string().contains("GPU `99` (`--gpu`) was not found"));
 }

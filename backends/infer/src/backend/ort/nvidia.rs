@@ -95,8 +95,8 @@ impl<P: NvidiaProvider> Debug for OrtNvidiaRuntime<P> {
 }
 
 /// Where the library with these providers comes from.
-const GET: &str = "get it, for example with `pip install onnxruntime-gpu`, which puts `libonnxruntime.so.…` into `onnxruntime/capi`, and name \
-                   it with `--onnxruntime FILE`";
+const GET: &str = "install ONNX Runtime for GPUs, for example with `pip install onnxruntime-gpu`, and name its file \
+                   `onnxruntime/capi/libonnxruntime.so.…` with `--onnxruntime FILE`";
 
 /// Loads ONNX Runtime and the provider, and returns the environment and the number of the GPU.
 fn ready<P: NvidiaProvider>(options: &BackendOptions) -> Result<(Environment, i32), BackendError> {
@@ -104,7 +104,7 @@ fn ready<P: NvidiaProvider>(options: &BackendOptions) -> Result<(Environment, i3
     let unavailable = |why: String| BackendError::Unavailable(why);
     let is_built = caught(|| P::is_built().map_err(|error| error.to_string())).and_then(|result| result);
     if !is_built.map_err(unavailable)? {
-        return Err(unavailable(format!("the library of ONNX Runtime was built without {}: {GET}", P::DEVICE)));
+        return Err(unavailable(format!("ONNX Runtime's library was built without {}: {GET}", P::DEVICE)));
     }
     let gpu = gpu(options).map_err(unavailable)?;
     // It finds out whether there is a GPU, and loads its libraries.
@@ -121,10 +121,10 @@ fn no_provider(device: &str, error: &str) -> String {
         ["Failed to load library", "CUDA failure"].into_iter().find_map(|begin| Some(&error[error.find(begin)?..]));
     let why = why.unwrap_or(error).trim();
     let way = match why.starts_with("CUDA failure") || why.contains("libcuda.so") {
-        true => "install NVIDIA's driver, or a later one; in a container, start it with access to the GPU",
-        false => "install what is missing of NVIDIA's libraries, and let LD_LIBRARY_PATH name their folders",
+        true => "install a later NVIDIA driver, or start the container with access to the GPU",
+        false => "install the missing NVIDIA libraries, and add their folders to LD_LIBRARY_PATH",
     };
-    format!("ONNX Runtime does not start {device}: {way} ({why})")
+    format!("ONNX Runtime cannot start {device}: {way} ({why})")
 }
 
 /// Returns the number of the GPU.
@@ -133,11 +133,13 @@ fn gpu(options: &BackendOptions) -> Result<i32, String> {
     if let Some(names) = nvidia_gpus() {
         let found = chosen(Some(asked), &names)?;
         let number = found.first().and_then(|number| i32::try_from(*number).ok());
-        return number.ok_or_else(|| format!("there is no GPU `{asked}`"));
+        return number.ok_or_else(|| format!("GPU `{asked}` was not found"));
     }
     let number = asked.parse::<u16>().map(i32::from);
     number.map_err(|_| {
-        format!("`--gpu {asked}`: without NVIDIA's driver, or the cargo feature `cuda12`, a GPU is named by its number")
+        format!(
+            "`--gpu` must be a number without an NVIDIA driver or without the cargo feature `cuda12`, got `{asked}`"
+        )
     })
 }
 
@@ -186,7 +188,9 @@ impl<P: NvidiaProvider> Runtime for OrtNvidiaRuntime<P> {
         let (environment, gpu) = ready::<P>(options)?;
         let mut compiled = Compiled::default();
         if options.cache.is_some() {
-            compiled.warnings.push("the compiled model is not cached: ONNX Runtime would load it unchecked".into());
+            compiled
+                .warnings
+                .push("the compiled model is not cached: ONNX Runtime does not check a cached model".into());
         }
         Ok(OrtNvidiaRuntime {
             model: with_left_out(artifact.bytes, &artifact.outline.ops),
@@ -244,7 +248,7 @@ mod tests {
                 "/source.cc:2043 Get() [ONNXRuntimeError] : 1 : FAIL : Failed to load library /p/libonnxruntime_providers_cuda.so with \
                  error: libcublasLt.so.13: cannot open shared object file: No such file or directory\n",
                 &[
-                    "does not start cuda: install what is missing",
+                    "cannot start cuda: install the missing",
                     "LD_LIBRARY_PATH",
                     "(Failed to load library /p/",
                     "directory)",
@@ -252,11 +256,11 @@ mod tests {
             ),
             (
                 "/source.cc:129 CudaCall() CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version",
-                &["install NVIDIA's driver", "(CUDA failure 35: CUDA driver"],
+                &["install a later NVIDIA driver", "(CUDA failure 35: CUDA driver"],
             ),
             (
                 "Failed to load library /p/libonnxruntime_providers_cuda.so with error: libcuda.so.1: cannot open shared object file",
-                &["install NVIDIA's driver"],
+                &["install a later NVIDIA driver"],
             ),
             ("something else", &["(something else)"]),
         ] {

@@ -18,8 +18,8 @@ pub(super) const PROVIDER: &str = "WebGpuExecutionProvider";
 const REGISTERED: &str = "webgpu";
 
 /// Where the plugin comes from.
-const GET: &str = "get it, for example with `pip install onnxruntime-ep-webgpu`, which puts \
-                   `libonnxruntime_providers_webgpu.so` into `onnxruntime_ep_webgpu`, and name it with `--onnxruntime-plugin FILE`";
+const GET: &str = "install the plugin, for example with `pip install onnxruntime-ep-webgpu`, and name its file \
+                   `onnxruntime_ep_webgpu/libonnxruntime_providers_webgpu.so` with `--onnxruntime-plugin FILE`";
 
 /// The plugin of this process. ONNX Runtime refuses a second one with the same provider.
 static PLUGIN: Mutex<Plugin> = Mutex::new(Plugin { registered: None, failed: BTreeMap::new() });
@@ -94,15 +94,19 @@ fn is_software(device: &Device<'_>) -> bool {
 
 fn found(environment: &Environment, file: PathBuf, allow_software: bool) -> Result<PluginDevices, String> {
     let Some(device) = device(environment) else {
-        return Err("the plugin of ONNX Runtime lists no device for webgpu: install the Vulkan driver of the GPU; a driver that computes \
-                    on the CPU, for tests, is listed only with the environment's ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER=1"
-            .into());
+        return Err(
+            "the plugin of ONNX Runtime lists no device for webgpu: install the Vulkan driver of the GPU, or, for \
+                    tests on the CPU, set ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER=1"
+                .into(),
+        );
     };
     let is_software = is_software(&device);
     if is_software && !allow_software {
-        return Err("the only device for webgpu computes on the CPU; `--allow-software` allows that, for tests; for a GPU, install its \
-                    Vulkan driver"
-            .into());
+        return Err(
+            "the only device for webgpu computes on the CPU: install the Vulkan driver of the GPU, or, for tests, \
+                    write `--allow-software`"
+                .into(),
+        );
     }
     let vendor = device.hardware_device().vendor().unwrap_or_default().to_string();
     Ok(PluginDevices { vendor, is_software, file })
@@ -114,13 +118,13 @@ impl Plugin {
         // ONNX Runtime would look for a relative path beside its own library.
         let asked = asked.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()));
         if let Some(why) = asked.as_deref().and_then(no_library) {
-            return Err(format!("the plugin of ONNX Runtime for WebGPU is not loaded: {why}; {GET}"));
+            return Err(format!("the plugin of ONNX Runtime for WebGPU is not loaded: {why}: {GET}"));
         }
         if let Some(registered) = &self.registered {
             return match asked {
                 Some(asked) if real_path(&asked) != real_path(registered) => Err(format!(
-                    "the plugin `{}` is not loaded, because this process has loaded `{}` and can load only one; name that file for this \
-                     graph too, or run this graph in another process",
+                    "the plugin `{0}` is not loaded, because this process has loaded `{1}` and can load only one plugin: name \
+                     `{1}` for this graph, or run this graph in another process",
                     asked.display(),
                     registered.display()
                 )),
@@ -128,7 +132,7 @@ impl Plugin {
             };
         }
         let Some(file) = asked else {
-            return Err(format!("`provider: webgpu` needs the plugin of ONNX Runtime for WebGPU: {GET}"));
+            return Err(format!("`provider: webgpu` requires the plugin of ONNX Runtime for WebGPU: {GET}"));
         };
         if let Some(why) = self.failed.get(&file) {
             return Err(why.clone());
@@ -154,12 +158,12 @@ fn refused(file: &Path, error: &str) -> String {
     if error.contains("below the minimum required version") {
         let loaded = lock_library().loaded.as_ref().map(|(library, _)| library.display().to_string());
         return format!(
-            "the plugin `{shown}` needs a later ONNX Runtime than `{}` ({error}): install one (`pip install -U onnxruntime`) and name it \
-             with `--onnxruntime FILE`",
+            "the plugin `{shown}` requires a later ONNX Runtime than `{}` ({error}): install a later version \
+             (`pip install -U onnxruntime`) and name its library with `--onnxruntime FILE`",
             loaded.unwrap_or_default()
         );
     }
-    format!("`{shown}` is not a plugin of ONNX Runtime ({error}); {GET}")
+    format!("`{shown}` is not a plugin of ONNX Runtime ({error}): {GET}")
 }
 
 /// Returns why no session was created, and what to do; the error as it is if nothing is known of
@@ -168,7 +172,7 @@ pub(super) fn why_no_session(error: &str) -> BackendError {
     // The text in front of it is about the source of ONNX Runtime.
     if let Some(at) = error.find("Failed to get a WebGPU adapter") {
         return BackendError::Unavailable(format!(
-            "the plugin supports no adapter of the driver: install a later driver (Mesa 25.0 works, 22.3 is too old), or use \
+            "the plugin supports no adapter of the driver: install a later driver, such as Mesa 25.0, or write \
              `provider: cpu` ({})",
             error[at..].trim()
         ));
@@ -190,7 +194,7 @@ mod tests {
             ),
             (
                 "EP_FAIL : /source.cc:136 Initialize() Failed to get a WebGPU adapter: No supported adapters.\n",
-                &["driver (Mesa", "`provider: cpu` (Failed to get a WebGPU adapter: No supported adapters.)"],
+                &["driver, such as Mesa", "`provider: cpu` (Failed to get a WebGPU adapter: No supported adapters.)"],
             ),
             ("something else", &["something else"]),
         ] {
@@ -199,7 +203,7 @@ mod tests {
         }
         let old = "ORT runtime version \"1.24.3\" is below the minimum required version \"1.24.4\".";
         let why = refused(Path::new("/p.so"), old);
-        for part in ["`/p.so` needs a later ONNX Runtime than `", old, "`--onnxruntime FILE`"] {
+        for part in ["`/p.so` requires a later ONNX Runtime than `", old, "`--onnxruntime FILE`"] {
             assert!(why.contains(part), "{part}: {why}");
         }
         let why = refused(Path::new("/p.so"), "undefined symbol: CreateEpFactories");
@@ -214,7 +218,9 @@ mod tests {
             onnxruntime_plugin: Some(folder.path().join(name)),
             ..BackendOptions::default()
         };
-        for (options, part) in [(at("none.so"), "there is no file `"), (at("text.so"), "text.so` is not a library")] {
+        for (options, part) in
+            [(at("none.so"), "none.so` does not exist"), (at("text.so"), "text.so` is not a library")]
+        {
             let why = ready(&options).unwrap_err().to_string();
             assert!(why.contains(part), "{part}: {why}");
         }

@@ -93,7 +93,7 @@ impl Runtime for OrtWebgpuRuntime {
         if options.cache.is_some() {
             // ONNX Runtime would write operators of the provider's own, for one layout and one
             // version of the plugin.
-            compiled.warnings.push("the compiled model is not cached: it would fit this plugin only".into());
+            compiled.warnings.push("the compiled model is not cached: no other plugin could load it".into());
         }
         let compiled = Mutex::new(compiled);
         let model = with_left_out(artifact.bytes, &artifact.outline.ops);
@@ -119,7 +119,7 @@ impl OrtWebgpuRuntime {
         // First, so that what is made of the session is released before it, also after an error.
         let _alone = plugin::alone();
         let device = plugin::device(&self.environment);
-        let device = device.ok_or_else(|| BackendError::Unavailable("the device for webgpu is gone".into()))?;
+        let device = device.ok_or_else(|| BackendError::Unavailable("the device for webgpu was removed".into()))?;
         let mut builder = builder(&self.environment, &self.data, call.threads, GraphOptimizationLevel::All)?
             .with_devices([device], Some(&options(&call.provider)))
             .map_err(unsupported)?;

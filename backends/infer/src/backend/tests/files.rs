@@ -17,12 +17,12 @@ fn open<R: Runtime>(path: &Path) -> Result<Arc<Loaded<R>>, String> {
 fn a_file_of_another_kind_is_named<R: Runtime>() {
     let folder = tempfile::tempdir().unwrap();
     for (bytes, what) in [
-        (&b"nodes:\n  camera:\n"[..], "this is text, not an ONNX model"),
+        (&b"nodes:\n  camera:\n"[..], "expected an ONNX model, found text"),
         (b"", "this is an empty file"),
         (b"\x89PNG\r\n\x1a\n", "this is a PNG image"),
         (b"PK\x03\x04abc", "this is a zip archive, as PyTorch"),
         (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
-        (&[1, 2, 3, 4, 0, 0, 0, 0, 9], "this is not an ONNX model"),
+        (&[1, 2, 3, 4, 0, 0, 0, 0, 9], "expected an ONNX model, found 9 bytes of another format"),
     ] {
         let path = folder.path().join("model.onnx");
         std::fs::write(&path, bytes).unwrap();
@@ -73,12 +73,12 @@ fn weights_may_be_in_files_beside_the_model<R: Runtime>() {
     std::os::unix::fs::symlink("../outside.data", folder.path().join("inside/link.data")).unwrap();
     std::fs::write(folder.path().join("inside/short.data"), [0; 8]).unwrap();
     for (location, length, what) in [
-        ("m.onnx.data", "8", "`m.onnx.data`, which cannot be read: No such file"),
-        ("../outside.data", "8", "`../outside.data`, which is outside the model's folder"),
-        ("/etc/passwd", "8", "`/etc/passwd`, which is outside the model's folder"),
-        ("link.data", "8", "`link.data`, which is a link out of the model's folder"),
-        ("short.data", "8", "`short.data`, which has 8 bytes; `w` needs 8 from offset 4"),
-        ("m.onnx.data", "9", "tensor `w` has 9 bytes in another file; float[2] needs 8"),
+        ("m.onnx.data", "8", "`m.onnx.data` cannot be read: No such file"),
+        ("../outside.data", "8", "`../outside.data` is outside the model's folder"),
+        ("/etc/passwd", "8", "`/etc/passwd` is outside the model's folder"),
+        ("link.data", "8", "`link.data` is a link out of the model's folder"),
+        ("short.data", "8", "`short.data` must have 8 bytes at offset 4 for `w`, got a file of 8 bytes"),
+        ("m.onnx.data", "9", "tensor `w` must have 8 bytes in another file for float[2], got 9"),
     ] {
         let error = prepare(location, length).unwrap_err().to_string();
         assert!(error.contains(what), "{what}: {error}");

@@ -55,7 +55,7 @@ fn messages_may_differ_in_length<R: Runtime>() {
     let prepared = prepared.unwrap();
     assert_eq!(prepared.signature().inputs[0].shape, [Dim::AtMost(4)]);
     assert_eq!(prepared.signature().outputs[0].shape, [Dim::AtMost(8)]);
-    assert_eq!(prepared.single(), Some("the messages of its input `x` differ in length"));
+    assert_eq!(prepared.single(), Some("the messages of input `x` differ in length"));
     let mut session = prepared.session(1).unwrap();
     let items = [&[1.0f32, 2.0][..], &[3.0], &[1.0, 2.0, 3.0, 4.0], &[5.0, 6.0], &[7.0, 8.0, 9.0], &[5.0]];
     let found = answers(&items, |x| one::<R, f32>(&mut session, x, &[8]).unwrap());
@@ -64,7 +64,7 @@ fn messages_may_differ_in_length<R: Runtime>() {
         assert_eq!(found, (vec![2 * x.len()], expected));
     }
     let error = one::<R, f32>(&mut session, &[0.0; 5], &[8]).unwrap_err().to_string();
-    assert!(error.contains("input `x` is f32[5]") && error.contains("was planned"), "{error}");
+    assert!(error.contains("input `x` must be") && error.contains("got f32[5]"), "{error}");
     if let Some(compiled) = prepared.compiled().filter(|_| R::COMPILES) {
         // Four items and two for the trial; then 2, 1, 4, 2, 3, 1 and back, of which the last two
         // shapes are kept: 2 is there at first.
@@ -98,7 +98,10 @@ fn values_may_decide_a_length<R: Runtime>() {
             assert_eq!(found, (vec![expected.len() / 2, 2], expected.to_vec()));
         }
         let error = one::<R, i32>(&mut session, &[1.0; 4], &[3, 2]).unwrap_err().to_string();
-        assert!(error.contains("output `y` is i32[4, 2]: this call produced 4, `max.y` allows 3: raise it"), "{error}");
+        assert!(
+            error.contains("output `y` must be at most 3 long (`max.y`), got 4 in i32[4, 2]: raise `max.y`"),
+            "{error}"
+        );
     }
 }
 
@@ -139,15 +142,15 @@ fn an_input_may_be_the_length_of_a_range<R: Runtime>() {
 
 fn a_length_that_values_decide_needs_a_bound<R: Runtime>() {
     for (max, why) in [
-        (Some(vec![3, 7]), "`max` has 7 for dim 1 of output `y`, which the model declares as 2"),
-        (Some(vec![3, 2, 1]), "`max` has 3 lengths for output `y`, whose items have 2 dims"),
+        (Some(vec![3, 7]), "`max.y` must be 2 at dim 1, as the model declares, got 7"),
+        (Some(vec![3, 2, 1]), "`max.y` must have one length per dim of an item (2), got 3"),
     ] {
         let max = max.map(|max| ("y".to_string(), max));
         let error = prepare_model::<R>(&places(), |model| model.max = max.into_iter().collect()).unwrap_err();
         assert!(error.to_string().contains(why), "{why}: {error}");
     }
     let error = prepare_model::<R>(&places(), |model| model.max = [("z".to_string(), vec![1])].into()).unwrap_err();
-    assert!(error.to_string().contains("`max` names `z`; its outputs are `y`"), "{error}");
+    assert!(error.to_string().contains("`max` must name an output (`y`), got `z`"), "{error}");
 }
 
 /// The index is `5 - 5x`: out of range for zeros, the first for ones.
@@ -161,7 +164,7 @@ fn a_model_that_fails_on_zeros_is_tried_on_other_numbers<R: Runtime>() {
         )
     };
     let prepared = prepare_model::<R>(&at(5.0), |_| ()).unwrap();
-    assert_eq!(prepared.notes(), ["it fails on zeros: tried on ones"]);
+    assert_eq!(prepared.notes(), ["the model fails on zeros, so limen tried it on ones"]);
     let mut session = prepared.session(1).unwrap();
     let found = answers(&[0.8, 1.0], |x| one::<R, f32>(&mut session, &[*x], &[1]).unwrap().1);
     assert_eq!(found, [[8.0], [7.0]]);
@@ -183,7 +186,7 @@ fn a_model_that_fails_on_zeros_is_tried_on_other_numbers<R: Runtime>() {
     let error = prepare_model::<R>(&outside, |_| ()).unwrap_err().to_string();
     assert!(error.contains("a trial run on zeros failed: ") && error.contains("`trial: first_message`"), "{error}");
     let prepared = prepare_model::<R>(&outside, |model| model.untried = true).unwrap();
-    assert!(prepared.notes().iter().any(|note| note.starts_with("not tried before its first message")));
+    assert!(prepared.notes().iter().any(|note| note.starts_with("the model was not tried")));
     let mut session = prepared.session(1).unwrap();
     let found = answers(&[-6.0, 0.0, -7.0], |x| one::<R, f32>(&mut session, &[*x], &[1]).ok());
     assert_eq!(found, [Some((vec![1], vec![8.0])), None, Some((vec![1], vec![7.0]))]);
@@ -232,7 +235,7 @@ fn dims_of_one_name_have_one_length<R: Runtime>() {
     let found = answers(&items, |(a, b)| add(a, b));
     assert_eq!((&found[0], &found[2]), (&Ok(vec![4.0, 6.0]), &Ok(vec![4.0])));
     let error = found[1].as_ref().unwrap_err();
-    assert!(error.contains("inputs of one length differ: `a` has 2, `b` has 1"), "{error}");
+    assert!(error.contains("`a` and `b` must have the same length, got 2 and 1"), "{error}");
 }
 
 fn a_wrong_declaration_gives_way_to_what_the_model_returns<R: Runtime>() {
@@ -253,7 +256,7 @@ fn a_state_that_grows_is_refused<R: Runtime>() {
     );
     let state = ModelState { input: "past".into(), output: "present".into(), batch_dim: None };
     let error = prepare_model::<R>(&bytes, |model| model.states = vec![state]).unwrap_err().to_string();
-    assert!(error.contains("the state `present` is f32[1, 2] for one item, whose dim 1 is not its batch"), "{error}");
+    assert!(error.contains("dim 1 of the state `present` must be 1 for one item, got f32[1, 2]"), "{error}");
 }
 
 /// Through the engine: the first output has twice the elements, the second goes nowhere, the third

@@ -48,9 +48,9 @@ fn each_stream_has_its_own_state<R: Runtime>() {
     assert_eq!(sums[0], [[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]);
     assert_eq!(sums[1], [[10.0, 20.0], [20.0, 40.0], [30.0, 60.0]]);
     for (states, why) in [
-        (state("none", "next", None), "the state `none` is not an input of the model"),
-        (state("state", "none", None), "the state `none` is not an output of the model"),
-        (state("state", "next", Some(3)), "the state `state` has 3 dims; `batch_dim` is 3"),
+        (state("none", "next", None), "a state must name an input of the model"),
+        (state("state", "none", None), "a state must name an output of the model"),
+        (state("state", "next", Some(3)), "`batch_dim` of the state `state` must be less than its rank 3, got 3"),
         (state("x", "next", None), ""),
     ] {
         let error = prepare(vec![states]).unwrap_err().to_string();

@@ -79,7 +79,10 @@ fn branches(ctx: &ParsingContext<'_>, node: &NodeProto) -> OperatorResult {
         Branch { takes: read.unresolved_inputs.iter().map(place).collect(), body: read.model }
     };
     let (holds, fails) = (branch(holds), branch(fails));
-    ensure!(holds.body.outputs.len() == fails.body.outputs.len(), "the branches have different numbers of outputs");
+    ensure!(
+        holds.body.outputs.len() == fails.body.outputs.len(),
+        "the branches of `If` must have the same number of outputs"
+    );
     let undecided = If::new(holds.body.clone(), holds.takes.clone(), fails.body.clone(), fails.takes.clone());
     Ok((Box::new(Branches { holds, fails, undecided }), taken))
 }
@@ -122,7 +125,7 @@ impl InferenceOp for Branches {
     ) -> TractResult<(TVec<InferenceFact>, TVec<InferenceFact>, TVec<InferenceFact>)> {
         let copy = |facts: &TVec<&InferenceFact>| facts.iter().map(|fact| (*fact).clone()).collect();
         let mut found: (TVec<InferenceFact>, TVec<InferenceFact>) = (copy(&inputs), copy(&outputs));
-        let Some(condition) = found.0.first() else { bail!("it has no condition") };
+        let Some(condition) = found.0.first() else { bail!("`If` has no condition") };
         let Branch { body, takes } = match known(condition)? {
             Some(true) => &mut self.holds,
             Some(false) => &mut self.fails,
@@ -213,11 +216,11 @@ impl Expansion for SqueezeAll {
         outputs: &'p [TensorProxy],
     ) -> InferenceResult {
         check_output_arity(outputs, 1)?;
-        ensure!(!inputs.is_empty(), "it has no input");
+        ensure!(!inputs.is_empty(), "`Squeeze` has no input");
         solver.equals(&outputs[0].datum_type, &inputs[0].datum_type)?;
         solver.given(&inputs[0].shape, move |solver, shape| {
             if let Some(dim) = shape.iter().find(|dim| dim.to_i64().is_err()) {
-                bail!("Squeeze without axes, where the length {dim} may be 1");
+                bail!("`Squeeze` without axes expects known lengths, found {dim}");
             }
             solver.equals(&outputs[0].shape, Squeeze::new(None).output_shape(&shape)?)
         })

@@ -43,7 +43,7 @@ impl ElementWiseMiniOp for QuantizeOperator {
         match self.to {
             DatumType::U8 => self.quantized(x, |x| x as u8),
             DatumType::I8 => self.quantized(x, |x| x as i8),
-            other => bail!("no quantization to {other:?}"),
+            other => bail!("`QuantizeLinear` must produce u8 or i8, got {other:?}"),
         }
     }
 }

@@ -34,7 +34,7 @@ impl EvalOp for WideSum {
             DatumType::I64 => sum!(i64),
             DatumType::U32 => sum!(u32),
             DatumType::U64 => sum!(u64),
-            other => bail!("no sum of {other:?}"),
+            other => bail!("a sum must be of i64, u32 or u64, got {other:?}"),
         };
         Ok(tvec!(sums.into_tvalue()))
     }

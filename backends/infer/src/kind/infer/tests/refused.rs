@@ -21,12 +21,12 @@ fn a_gru_that_rten_lacks_is_refused_before_a_call() {
     };
     for attributes in ["", "linear_before_reset==0"] {
         let why = plan("rten", attributes).unwrap_err();
-        let refused = "for `m.onnx`, `rten` does not run GRU with `linear_before_reset: 0`, its default (node `y`)";
+        let refused = "for `m.onnx`, `rten` does not support GRU with the default `linear_before_reset: 0` (node `y`)";
         // ONNX Runtime runs it too, where its library is found.
         let help = match (cfg!(feature = "tract"), cfg!(feature = "ort")) {
             (true, _) => "`backend: tract`",
             (false, true) => "",
-            (false, false) => "of the others",
+            (false, false) => "is not built in",
         };
         assert!(why.contains(refused) && why.contains(help) && !why.contains("trial"), "{why}");
     }
