@@ -181,20 +181,20 @@ fn results_of_trials_are_cached() {
     folder.run("check graph.yaml --cache kept").expect(0, "", "");
     // With this limit any trial would fail.
     let cached = "plan graph.yaml --cache kept --model-limits memory=1B";
-    folder.run(cached).expect(0, "tried before; the result was read from kept", "");
+    folder.run(cached).expect(0, "tried earlier: the result was read from kept", "");
     let files = || fs::read_dir(folder.0.join("kept")).unwrap().map(|entry| entry.unwrap().path());
     let entry = files().next().unwrap();
     let whole = fs::read(&entry).unwrap();
     fs::write(&entry, &whole[..whole.len() - 1]).unwrap();
     folder.run(cached).expect(2, "", "needed more than 1 B of memory");
     fs::write(&entry, &whole).unwrap();
-    folder.run(cached).expect(0, "tried before", "");
+    folder.run(cached).expect(0, "tried earlier", "");
     // Another model needs another trial, and so does another way to call it.
     fs::write(folder.0.join("model.onnx"), model(&[node("Neg", &["x"], &["y"], &[])])).unwrap();
     folder.run(cached).expect(2, "", "needed more than 1 B of memory");
     fs::write(folder.0.join("model.onnx"), good()).unwrap();
     folder.run(&format!("{cached} --set nodes.m.config.batch.max=2")).expect(2, "", "needed more than 1 B");
-    folder.run(cached).expect(0, "tried before", "");
+    folder.run(cached).expect(0, "tried earlier", "");
 }
 
 /// Promise (models): Two graphs of one process use the cache folders of their own registries.

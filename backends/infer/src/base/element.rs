@@ -134,8 +134,7 @@ pub fn elements<T: Element>(bytes: &[u8]) -> Result<Cow<'_, [T]>, BackendError> 
 #[cfg(any(feature = "tract", feature = "ort", test))]
 pub(crate) fn narrow(output: &str, values: &[i64]) -> Result<Vec<i32>, BackendError> {
     let narrow = |value: &i64| {
-        i32::try_from(*value)
-            .map_err(|_| BackendError::Call(format!("output `{output}` holds {value}, which does not fit an i32")))
+        i32::try_from(*value).map_err(|_| BackendError::Call(format!("output `{output}` must fit in i32, got {value}")))
     };
     values.iter().map(narrow).collect()
 }
@@ -166,6 +165,6 @@ mod tests {
     fn a_number_that_is_too_large_is_named_with_its_output() {
         assert_eq!(narrow("y", &[1, i64::from(i32::MIN)]), Ok(vec![1, i32::MIN]));
         let error = narrow("y", &[1, 1 << 31]).unwrap_err().to_string();
-        assert_eq!(error, "inference failed: output `y` holds 2147483648, which does not fit an i32");
+        assert_eq!(error, "inference failed: output `y` must fit in i32, got 2147483648");
     }
 }

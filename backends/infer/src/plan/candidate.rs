@@ -187,7 +187,7 @@ impl Candidate<'_> {
     /// Measures the time per item, alone and in a batch, ns.
     pub(crate) fn measure(&self, job: &PlanRequest<'_>) -> Option<[u64; 2]> {
         let built = self.built?;
-        job.steps.step(self.name, "was measured with it", || {
+        job.steps.step(self.name, "measured the model", || {
             let reference = (built.reference)(job).ok()?;
             let max = job.config.batch.max.min(reference.signature.max_batch.unwrap_or(usize::MAX)).max(1);
             let session = (reference.session)(max).ok()?;

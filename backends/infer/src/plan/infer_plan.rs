@@ -105,7 +105,7 @@ pub(crate) fn infer_plan<B: Backend>(
         0 | 1 => InferPlan::new::<B>(Arc::new(prepared), config.batch),
         most => InferPlan::new::<InFlight<B>>(Arc::new(InFlightPrepared::new(prepared, most)), config.batch)
             .helpers(most)
-            .note(format!("up to {most} calls at once, each on its own thread, which is not pinned")),
+            .note(format!("up to {most} calls at once, each on a separate, unpinned thread")),
     };
     let plan = config.keep_warm.into_iter().fold(plan, InferPlan::keep_warm);
     Ok(match verified {

@@ -70,7 +70,7 @@ impl RecordPlace {
         let mut record: TrialRecord = serde_json::from_slice(&bytes).ok()?;
         // Compilation counts belong to this process, so that step is run again.
         record.forget(COMPILED);
-        Some((record, Some(format!("tried before; the result was read from {}", folder.display()))))
+        Some((record, Some(format!("tried earlier: the result was read from {}", folder.display()))))
     }
 
     pub(super) fn keep(&self, record: &TrialRecord) {

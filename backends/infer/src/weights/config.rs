@@ -181,7 +181,7 @@ fn foreign_format(ending: &str, bytes: &[u8]) -> Option<String> {
     let (what, way_out) = if bytes.starts_with(b"GGUF") || ending == "gguf" {
         ("a GGUF file", "convert its tensors to `.safetensors`")
     } else if ending == "onnx" {
-        ("an ONNX model", "run it with `kind: infer`, or save its tensors as `.npz`")
+        ("an ONNX model", "run the model with `kind: infer`, or save its tensors as `.npz`")
     } else if bytes.starts_with(b"\x89HDF") || matches!(ending, "h5" | "hdf5" | "keras") {
         ("an HDF5 file", "save its tensors as `.npz`")
     } else if is_torch || bytes.starts_with(b"PK\x03\x04") || PICKLES.iter().any(|start| bytes.starts_with(start)) {

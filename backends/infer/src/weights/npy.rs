@@ -131,8 +131,8 @@ pub(crate) fn read_npz(
             wrong(if unfolded < most {
                 let (size, unfolded) = (show_bytes(size), show_bytes(unfolded));
                 format!(
-                    "needs {takes}, but all arrays of an archive of {size} must have at most {unfolded}: save without compression, \
-                     with `numpy.savez`"
+                    "needs {takes}, but all arrays of an archive of {size} must have at most {unfolded}: save the \
+                     arrays without compression, with `numpy.savez`"
                 )
             } else {
                 format!("needs {takes}, but all arrays of a file must have at most {}", show_bytes(most))
@@ -185,7 +185,7 @@ mod tests {
         };
         let bomb = archive(&[40 * MIB, 25 * MIB], Deflated);
         let error = read(&bomb, 1 << 30, "a").unwrap_err();
-        let why = "KiB must have at most 64.0 MiB: save without compression, with `numpy.savez`";
+        let why = "KiB must have at most 64.0 MiB: save the arrays without compression, with `numpy.savez`";
         assert!(
             error.starts_with("a1: needs 25.0 MiB, but all arrays of an archive of ") && error.ends_with(why),
             "{error}"
