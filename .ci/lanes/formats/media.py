@@ -136,7 +136,7 @@ def videos():
     for word in refused:
         path.write_bytes(video(b"W7 H5 F25:1 " + word) + bytes(4096))
         why = run("kind: y4m, config: { path: in.y4m, pace: max }")
-        checked(isinstance(why, str) and "convert it: `ffmpeg" in why, word, why)
+        checked(isinstance(why, str) and "convert the video: `ffmpeg" in why, word, why)
     print(f"{count} videos are read as FFmpeg's libraries read them, {len(refused)} are refused")
 
 

@@ -121,26 +121,26 @@ impl Pcm {
         let params = HwParams::any(&self.pcm).map_err(failed)?;
         let mut refused = Vec::new();
         if params.test_access(Access::RWInterleaved).is_err() {
-            refused.push((WantedPart::Format, "the device has no interleaved frames".into()));
+            refused.push((WantedPart::Format, "the device must support interleaved frames".into()));
         }
         match wanted.format {
             Some(format) if params.test_format(of_alsa(format)).is_err() => {
-                refused.push((WantedPart::Format, format!("the device does not have {format}")));
+                refused.push((WantedPart::Format, format!("the device does not support {format}")));
             }
             None if PcmFormat::ALL.into_iter().all(|format| params.test_format(of_alsa(format)).is_err()) => {
-                refused.push((WantedPart::Format, "the device has no supported format".into()));
+                refused.push((WantedPart::Format, "the device supports no sample format that limen reads".into()));
             }
             _ => {}
         }
         if let PcmChannels::Exactly(channels) = wanted.channels
             && params.test_channels(channels).is_err()
         {
-            refused.push((WantedPart::Channels, format!("the device does not have {channels} channels")));
+            refused.push((WantedPart::Channels, format!("the device does not support {channels} channels")));
         }
         if let Some(rate) = wanted.rate
             && params.test_rate(rate).is_err()
         {
-            refused.push((WantedPart::Rate, format!("the device does not have {rate} Hz")));
+            refused.push((WantedPart::Rate, format!("the device does not support {rate} Hz")));
         }
         Ok(refused)
     }

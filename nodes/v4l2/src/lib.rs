@@ -122,7 +122,10 @@ impl FrameFormat {
             colour: YuvColour::of(pix),
         };
         if format.bytes == 0 || format.bytes > MAX_FRAME || format.width == 0 || format.height == 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("the driver offers {format:?}")));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("the driver reports an invalid frame format: {format:?}"),
+            ));
         }
         Ok(format)
     }
@@ -266,7 +269,10 @@ impl Camera {
         let capabilities = if has_own { found.device_caps } else { found.capabilities };
         let needed = kernel::CAP_CAPTURE | kernel::CAP_STREAMING;
         if capabilities & needed != needed {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the device does not deliver camera frames"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "expected a camera that streams frames, found another video device",
+            ));
         }
         Ok(Camera { buffers: Vec::new(), fd, name: text(&found.card) })
     }

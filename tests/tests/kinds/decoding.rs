@@ -28,14 +28,14 @@ fn boxes_of_a_yolo_model_are_decoded_and_suppressed() {
     let node = |config: &str| {
         format!("{source}x: {{ kind: decode_yolo, config: {{ {config} }}, from: s }}\n  z: {{ kind: null, from: x }}")
     };
-    refused(&node(""), &["can have several layouts", "`layout: v5` or `layout: v10`"]);
+    refused(&node(""), &["matches several layouts", "`layout: v5` or `layout: v10`"]);
     refused(
         &node("layout: v8, classes: 80"),
         &["expected the output of a YOLO v8 model with 80 classes, found f32[300,6]", "write `layout: v10`"],
     );
     refused(
         &node("layout: yolox, width: 64"),
-        &["`height` is missing", "one candidate per cell of 8, 16 and 32 pixels"],
+        &["`width` needs `height`", "a candidate per cell of 8, 16 and 32 pixels"],
     );
     refused(
         &node("layout: v10, multi_label: true, max_boxes: 0, classes: 0"),
@@ -43,17 +43,16 @@ fn boxes_of_a_yolo_model_are_decoded_and_suppressed() {
     );
     refused(
         &node("").replace("[300, 6]", "[300, 84]"),
-        &["a v5 model with 79 classes, or of a v8 model with 80 and swapped dims", "`classes: 79`", "`order: [1, 0]`"],
+        &["a v5 model with 79 classes, and a v8 model with 80 and swapped dims", "`classes: 79`", "`order: [1, 0]`"],
     );
     refused(&node("classes: 80").replace("[300, 6]", "[116, 300]"), &["`dim: 0` and `to: 84`"]);
     let folder = tempfile::tempdir().unwrap();
     let report = run(folder.path(), &node("layout: v10"));
     assert_eq!(report.metric("z.messages"), Some(2.0));
     // Numbers from 0 to 1 are no pixels.
-    for (candidates, advice) in [
-        ("300", "the model needs an export with boxes in pixels"),
-        ("336", "for the output of YOLOX write `layout: yolox`"),
-    ] {
+    for (candidates, advice) in
+        [("300", "corner; export the model with boxes in pixels"), ("336", "write `layout: yolox` for a YOLOX model")]
+    {
         let node = node("layout: v5").replace("from: s }", "from: s, on_error: skip }").replace("300", candidates);
         let report = run(folder.path(), &node);
         assert_eq!(report.failed_calls, 2);
@@ -201,7 +200,7 @@ fn text_is_decoded_from_the_scores_of_symbols() {
             "",
             &["expected 3 classes for the symbols of the alphabet and the blank, found 4", "`space: true`"][..],
         ),
-        ("symbols.txt", "a.npy", &["is not UTF-8", "one symbol per line"]),
+        ("symbols.txt", "a.npy", &["expected UTF-8 text", "one symbol per line"]),
         ("symbols.txt", "../symbols.txt", &["--allow-path"]),
         ("space: true", "space: true, blank: 0", &["`first`, `last`"]),
     ] {

@@ -110,7 +110,7 @@ fn an_image_is_filled_before_it_is_scaled() {
   s: { kind: synthetic, config: { pattern: noise, width: 9, height: 40 } }
   x: { kind: letterbox, config: { width: 1000, height: 1, order: fill_first }, from: s }
   z: { kind: null, from: x/image }",
-        &["an image of 9 × 40 would be filled to 40000 × 40 pixels", "`order: scale_first`"],
+        &["got 40000 × 40 for an image of 9 × 40", "`order: scale_first`"],
     );
 }
 
@@ -219,7 +219,7 @@ fn images_of_several_sizes_and_colours_are_read() {
     let (lines, report) = written(", channels: 4", "kind: crop, config: { width: 3, height: 1 }");
     assert_eq!(lines, "{1,\"x\":[[[0,10,20,255],[30,40,50,255],[60,70,80,255]]]}\n");
     assert!(
-        report.failures[0].text.contains("`x` + `width` is 3, but the image has 2 columns"),
+        report.failures[0].text.contains("`x` + `width` must be at most the 2 columns of the image, got 3"),
         "{:?}",
         report.failures
     );
@@ -245,7 +245,7 @@ fn images_that_differ_are_refused_where_they_do_not_fit() {
         (
             "",
             "kind: pass",
-            &["the files differ in channels: 1 with 1, first", "a.png`; 1 with 3, first", "write `channels: 3`"][..],
+            &["files with the same number of channels, found 1 in `", "a.png` and 3 in `", "write `channels: 3`"][..],
         ),
         (", channels: 2", "kind: pass", &["`channels` must be 1, 3 or 4, got 2"]),
         (
@@ -261,7 +261,7 @@ fn images_that_differ_are_refused_where_they_do_not_fit() {
         (
             three,
             "kind: crop, config: { width: 4, height: 1, y: 3 }",
-            &["`x` + `width` is 4, but the image has 3 columns", "has 2 rows"],
+            &["at most the 3 columns of the image, got 4", "at most the 2 rows of the image"],
         ),
     ] {
         let (folder, graph) = files(keys, node);
@@ -276,15 +276,21 @@ fn images_that_differ_are_refused_where_they_do_not_fit() {
     assert!(plan(folder.path(), &graph).is_ok());
     fs::write(folder.path().join("b.png"), "no image").unwrap();
     let Err(problems) = plan(folder.path(), &graph) else { panic!("not refused") };
-    assert!(problems.contains("no file can be read") && problems.contains("a.png"), "{problems}");
+    assert!(problems.contains("none of the files can be read") && problems.contains("a.png"), "{problems}");
 }
 
 #[test]
 fn wrong_configs_are_refused_with_the_way_out() {
     let source = "\n  s: { kind: synthetic, config: { pattern: noise, width: 8, height: 4 } }";
     for (node, expected) in [
-        ("kind: crop, config: { x: 8, width: 1, height: 4 }", &["`x` + `width` is 9, but the image has 8 columns"][..]),
-        ("kind: crop, config: { width: 0, height: 40000 }", &["pixels, got 0", "got 40000", "inside the image"]),
+        (
+            "kind: crop, config: { x: 8, width: 1, height: 4 }",
+            &["`x` + `width` must be at most the 8 columns of the image, got 9"][..],
+        ),
+        (
+            "kind: crop, config: { width: 0, height: 40000 }",
+            &["pixels, got 0", "got 40000", "write a smaller `height`"],
+        ),
         ("kind: colour, config: { to: rgb }", &["must differ"]),
         ("kind: colour, config: { from: grey, to: rgb }", &["expected 1 channel for `from`, found 3", "`from: bgr`"]),
         ("kind: letterbox, config: { width: 0, height: 40000 }", &["pixels, got 0", "got 40000"]),

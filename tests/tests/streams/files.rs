@@ -275,7 +275,7 @@ fn a_video_is_sent_frame_by_frame() {
         ("YUV4MPEG2 W4 H4 C420p10", "`420p10`"),
         ("YUV4MPEG2 W4 H4 It", "interlaced"),
         ("RIFF", "YUV4MPEG2"),
-        ("YUV4MPEG2 W4 H4", "does not state its frames per second"),
+        ("YUV4MPEG2 W4 H4", "does not declare a frame rate"),
     ] {
         graph.write("in.y4m", format!("{header}\nFRAME\n{}", "x".repeat(24)));
         let text = graph.refused(&nodes(""));

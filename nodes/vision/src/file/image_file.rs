@@ -90,7 +90,7 @@ fn open_png<R: BufRead + Seek>(file: R) -> Result<(png::Reader<R>, Size), String
     let reader = decoder.read_info().map_err(|e| e.to_string())?;
     if reader.output_color_type().1 == png::BitDepth::Sixteen {
         return Err(
-            "expected 8 bits per channel, found 16; convert it to 8 bits, or read it as an array with `kind: npy`"
+            "expected 8 bits per channel, found 16; convert the file to 8 bits per channel, or to an array for `kind: npy`"
                 .into(),
         );
     }
@@ -110,11 +110,11 @@ fn open_jpeg<R: ZByteReaderTrait>(file: R) -> Result<(JpegDecoder<R>, Size), Str
     let mut decoder = JpegDecoder::new_with_options(file, options);
     decoder.decode_headers().map_err(|e| e.to_string())?;
     let (Some((width, height)), Some(colors)) = (decoder.dimensions(), decoder.input_colorspace()) else {
-        return Err("the header has no size".into());
+        return Err("expected a size in the JPEG header, found none".into());
     };
     let components = decoder.info().map_or(0, |info| info.components);
     if !matches!(components, 1 | 3 | 4) {
-        return Err(format!("expected 1, 3 or 4 components, found {components}"));
+        return Err(format!("expected 1, 3 or 4 colour components, found {components}"));
     }
     let (channels, colors) = match colors {
         ColorSpace::Luma => (1, ColorSpace::Luma),
@@ -137,14 +137,14 @@ pub(crate) fn size_of_file(MatchedFile { path, real }: &MatchedFile) -> Result<S
     };
     let size = size.map_err(bad)?;
     if size.width > MAX_SIDE || size.height > MAX_SIDE {
-        return Err(bad(format!("a side must be at most {MAX_SIDE} pixels, got {size}")));
+        return Err(bad(format!("width and height must be at most {MAX_SIDE} pixels, got {size}")));
     }
     if size.bytes() == 0 {
-        return Err(bad(format!("the image is empty: {size}")));
+        return Err(bad(format!("width and height must be at least 1 pixel, got {size}")));
     }
     // Memory is planned from the header, so the header is checked against what the file could hold.
     if size.bytes() as u64 > bytes.saturating_mul(MAX_EXPANSION) {
-        return Err(bad(format!("{bytes} bytes cannot hold {size}, as its header states")));
+        return Err(bad(format!("the header declares {size}, too large for a file of {bytes} bytes")));
     }
     Ok(size)
 }
@@ -163,7 +163,7 @@ pub(crate) fn read(
     let file = InputFile::again(real).map_err(|e| NodeError::file(path, e))?;
     let read = file.take(most + 1).read_to_end(into).map_err(|e| NodeError::file(path, e))?;
     if read as u64 > most {
-        let why = format!("the file must be at most {most} bytes for {largest}");
+        let why = format!("a file of {largest} must be at most {most} bytes, got more");
         return Err(NodeError::input(path.display().to_string(), why));
     }
     Ok(())
@@ -236,7 +236,7 @@ impl<'a> Encoded<'a> {
 
 fn decode_png<R: BufRead + Seek>(mut reader: png::Reader<R>, size: Size, into: &mut [u8]) -> Result<(), String> {
     let (color, _) = reader.output_color_type();
-    let bytes = reader.output_buffer_size().ok_or("it is too large")?;
+    let bytes = reader.output_buffer_size().ok_or("the image is too large")?;
     if bytes == into.len() {
         return reader.next_frame(into).map(drop).map_err(|e| e.to_string());
     }
@@ -244,7 +244,7 @@ fn decode_png<R: BufRead + Seek>(mut reader: png::Reader<R>, size: Size, into: &
     reader.next_frame(&mut samples).map_err(|e| e.to_string())?;
     let of_pixel = color.samples();
     if samples.len() / of_pixel * size.channels != into.len() {
-        return Err(format!("expected {1} samples, found {0}", samples.len(), into.len()));
+        return Err(format!("expected {1} samples in the image data, found {0}", samples.len(), into.len()));
     }
     for (pixel, found) in into.chunks_exact_mut(size.channels).zip(samples.chunks_exact(of_pixel)) {
         match (found, size.channels) {
@@ -297,7 +297,7 @@ mod tests {
         bytes.resize(1024, 0);
         std::fs::write(&path, &bytes).unwrap();
         let said = size_of_file(&path).unwrap_err().to_string();
-        let expected = "1024 bytes cannot hold 32768 × 32768 pixels with 4 channels, as its header states";
+        let expected = "the header declares 32768 × 32768 pixels with 4 channels, too large for a file of 1024 bytes";
         assert!(said.contains(expected), "{said}");
         // A real image with a very high compression ratio is accepted.
         std::fs::write(&path, grey(1 << 14, 1 << 13)).unwrap();
@@ -403,7 +403,7 @@ mod tests {
         }
         let two = JPEG.replace("ffc0000b080010000801011100", "ffc0000e080010000802011100021100");
         let two = two.replace("ffda0008010100003f00", "ffda000a0201000200003f00");
-        assert_eq!(decoded(&two).unwrap_err(), "expected 1, 3 or 4 components, found 2");
+        assert_eq!(decoded(&two).unwrap_err(), "expected 1, 3 or 4 colour components, found 2");
     }
 
     #[test]
@@ -411,7 +411,7 @@ mod tests {
         let cut = grey(2, 1);
         let cut = cut[..cut.len() - 20].to_vec();
         for (bytes, expected) in [
-            (grey(3, 1), "expected 2 samples, found 3"),
+            (grey(3, 1), "expected 2 samples in the image data, found 3"),
             (cut, ""),
             (b"no image at all".to_vec(), "not a PNG or JPEG"),
             (Vec::new(), "not a PNG or JPEG"),

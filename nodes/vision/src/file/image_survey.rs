@@ -48,7 +48,7 @@ impl Survey {
         for channels in [1, 3, 4] {
             let mut with = self.sizes.iter().filter(|(_, size)| size.channels == channels);
             if let Some((first, _)) = with.next() {
-                let text = format!("{} with {channels}, first `{}`", with.count() + 1, files[*first].path.display());
+                let text = format!("{channels} in `{}`", files[*first].path.display());
                 found.push((channels, text));
             }
         }
@@ -56,7 +56,7 @@ impl Survey {
             [(channels, _)] => Ok(*channels),
             _ => {
                 let texts: Vec<_> = found.into_iter().map(|(_, text)| text).collect();
-                Err(format!("the files differ in channels: {}", texts.join("; ")))
+                Err(format!("expected files with the same number of channels, found {}", texts.join(" and ")))
             }
         }
     }

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 const MOST_PADDING: usize = 1;
 
 /// A file without an end marker.
-const CUT: &str = "the file is truncated: it has no end marker";
+const CUT: &str = "the file is truncated: the end marker is missing";
 
 /// Checks that a file has all parts of its scans, and an end marker.
 ///
@@ -38,7 +38,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
                 let segment = bytes.get(at + 4..end).ok_or(CUT)?;
                 at = end;
                 match marker {
-                    0xC0..=0xC2 => coding.read_frame(segment, marker).ok_or("its frame header is too short")?,
+                    0xC0..=0xC2 => coding.read_frame(segment, marker).ok_or("the JPEG frame header is too short")?,
                     0xC4 => coding.read_tables(segment).ok_or("a Huffman table is malformed")?,
                     0xDD => coding.interval = segment.first_chunk().map_or(0, |n| u16::from_be_bytes(*n).into()),
                     0xDA => {
@@ -73,7 +73,7 @@ fn parts(bytes: &[u8], mut at: usize) -> Result<(Vec<&[u8]>, usize), String> {
                 }
                 let expected = (parts.len() - 1) % 8;
                 if usize::from(marker - 0xD0) != expected {
-                    return Err(format!("its restart marker {expected} is missing"));
+                    return Err(format!("restart marker {expected} is missing"));
                 }
                 at += 2;
                 begin = at;
@@ -165,10 +165,10 @@ impl Coding {
                 (Band::Ac { .. }, _) => false,
             };
             if !is_whole {
-                return Err("its image data is damaged".into());
+                return Err("the image data is damaged".into());
             }
             if bits.left() > MOST_PADDING {
-                return Err(format!("its image data is damaged: {} bytes follow the image", bits.left()));
+                return Err(format!("the image data is damaged: {} bytes follow the image", bits.left()));
             }
         }
         Ok(())

@@ -148,7 +148,7 @@ impl Node for ImageFiles {
             errors.at("repeat", "`repeat` must be at least 1, got 0").help("write 1 or more");
         }
         if config.label == LabelSource::None && given.outputs().any(|port| port == "label") {
-            let message = "the connected output `label` needs `label: stem` or `label: folder`, got `label: none`";
+            let message = "`label` must be `stem` or `folder` for the connected output `label`, got `none`";
             errors.at("label", message).help("write `label: stem` (0001-7.png) or `label: folder` (7/0001.png)");
         }
         if config.channels.is_some_and(|channels| Colour::of_file(channels).is_none()) {
@@ -164,21 +164,27 @@ impl Node for ImageFiles {
         };
         let unlabelled: Vec<_> = files.iter().filter(|f| config.label.of(&f.path).is_none()).collect();
         if let Some(first) = unlabelled.first() {
-            let what = if config.label == LabelSource::Stem { "name" } else { "folder's name" };
+            let what = if config.label == LabelSource::Stem { "file" } else { "folder" };
             let (all, none) = (files.len(), unlabelled.len());
-            let message =
-                format!("{none} of {all} files have no label in their {what}, first `{}`", first.path.display());
-            errors.at("label", message).help("name them as in `0001-7.png` or `7/0001.png`, or write `label: none`");
+            let message = format!(
+                "expected a label in the name of each {what}, found none for {none} of {all} files (first `{}`)",
+                first.path.display()
+            );
+            errors
+                .at("label", message)
+                .help("rename the files, as in `0001-7.png` or `7/0001.png`, or write `label: none`");
         }
         let survey = Survey::of(&files);
         if let Some(why) = survey.why.as_ref().filter(|_| survey.sizes.is_empty()) {
-            errors.at("path", format!("no file can be read; the first: {why}")).help("replace the files");
+            errors
+                .at("path", format!("none of the files can be read; first error: {why}"))
+                .help("write a `path` that matches PNG or JPEG files");
             return errors.into_result(Ports::new());
         }
         let channels = config.channels.map_or_else(|| survey.channels(&files), Ok).unwrap_or_else(|message| {
-            errors
-                .at("path", message)
-                .help("write `channels: 3` to convert all images to RGB, or `channels: 1` to grey");
+            errors.at("path", message).help(
+                "write `channels: 3` to convert all images to RGB, or `channels: 1` to convert all images to grey",
+            );
             0
         });
         let (height, width) = (survey.dim(|size| size.height), survey.dim(|size| size.width));
@@ -195,8 +201,8 @@ impl Node for ImageFiles {
         }
         if let Some(why) = survey.why {
             ports = ports.note(format!(
-                "{} of {} files cannot be read, and each fails a call: write `on_error: skip` or a narrower `path`; the \
-                 first: {why}",
+                "{} of {} files cannot be read, and each fails a call: write `on_error: skip` or a narrower `path`; first \
+                 error: {why}",
                 survey.unreadable,
                 files.len()
             ));
@@ -208,7 +214,7 @@ impl Node for ImageFiles {
         let files = find(&config.path, cx.folders()).map_err(|why| NodeError::input(&*config.path, why))?;
         let spec = cx.outputs().first().and_then(|(_, spec)| spec.as_ref());
         let Some(bounds) = spec.and_then(Bounds::of) else {
-            return Err(NodeError::input(&*config.path, "the size of the images is unknown"));
+            return Err(NodeError::input(&*config.path, "the size of the images is unknown during planning"));
         };
         let labels = files.iter().map(|f| config.label.of(&f.path).unwrap_or_default()).collect();
         let left = files.len() as u64 * u64::from(config.repeat);
@@ -292,11 +298,11 @@ impl Source for ImageFiles {
 fn find(pattern: &str, folders: &Folders) -> Result<Vec<MatchedFile>, String> {
     folders.input(pattern)?;
     // The graph's folder is escaped: its name may contain brackets.
-    let graph = folders.graph.to_str().ok_or("the graph's folder has a name that is not UTF-8; rename it")?;
+    let graph = folders.graph.to_str().ok_or("the name of the graph's folder must be UTF-8; rename the folder")?;
     let full = PathBuf::from(glob::Pattern::escape(graph)).join(pattern);
     let full = full.to_str().unwrap_or(pattern);
-    let matches =
-        glob::glob(full).map_err(|e| format!("`{pattern}` is not a pattern: {} at character {}", e.msg, e.pos))?;
+    let matches = glob::glob(full)
+        .map_err(|e| format!("`{pattern}` is not a valid pattern: {} at character {}", e.msg, e.pos))?;
     // As in a shell, `*` finds no hidden file, such as those of macOS beside each file of a copy.
     let is_hidden = |path: &Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
     let takes_hidden = is_hidden(Path::new(pattern));
@@ -304,7 +310,7 @@ fn find(pattern: &str, folders: &Folders) -> Result<Vec<MatchedFile>, String> {
     for path in matches {
         let path = path.map_err(|e| e.to_string())?;
         if path.is_file() && (takes_hidden || !is_hidden(&path)) {
-            let name = path.to_str().ok_or_else(|| format!("`{}` has a name that is not UTF-8", path.display()))?;
+            let name = path.to_str().ok_or_else(|| format!("the name of `{}` must be UTF-8", path.display()))?;
             // `admit_input` resolves relative paths from the graph's folder, which the match
             // already includes.
             let absolute = std::path::absolute(name).map_err(|e| e.to_string())?;
@@ -315,9 +321,9 @@ fn find(pattern: &str, folders: &Folders) -> Result<Vec<MatchedFile>, String> {
     files.sort_by(|a, b| a.path.cmp(&b.path));
     if files.is_empty() {
         let hint = if folders.graph.join(pattern).is_dir() {
-            "; it is a folder: append `/*.png`"
+            "; the path is a folder: append `/*.png`"
         } else if pattern.contains('{') {
-            "; braces have no special meaning: use `*` for several endings"
+            "; `{` has no special meaning: write `*` to match several endings"
         } else {
             ""
         };
@@ -371,10 +377,10 @@ mod tests {
         assert_eq!(names("data/.*.png").unwrap(), ["._a.png"]);
         for (pattern, expected) in [
             ("data/*.jpg", "no file matches"),
-            ("data", "it is a folder"),
-            ("data/*.{png,jpg}", "braces have no special meaning"),
+            ("data", "the path is a folder"),
+            ("data/*.{png,jpg}", "`{` has no special meaning"),
             ("../*.png", "--allow-path"),
-            ("data/***", "not a pattern"),
+            ("data/***", "not a valid pattern"),
         ] {
             let error = names(pattern).unwrap_err();
             assert!(error.contains(expected), "{pattern}: {error}");

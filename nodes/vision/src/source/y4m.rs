@@ -69,7 +69,7 @@ pub enum Colours {
 const MAX_LINE: usize = 1 << 10;
 /// The greatest width and height.
 const MAX_SIDE: usize = 1 << 14;
-const CONVERT: &str = "convert it: `ffmpeg -i IN -pix_fmt yuv420p OUT.y4m`";
+const CONVERT: &str = "convert the video: `ffmpeg -i IN -pix_fmt yuv420p OUT.y4m`";
 
 /// How many pixels a sample of chroma stands for, down and across; `None` without chroma.
 type Sampling = Option<(usize, usize)>;
@@ -91,10 +91,11 @@ impl Y4mHeader {
     /// # Errors
     /// What is wrong with it.
     fn parse(line: &[u8]) -> Result<Y4mHeader, String> {
-        let text = std::str::from_utf8(line).map_err(|_| "expected a header in text".to_string())?;
+        let text =
+            std::str::from_utf8(line).map_err(|_| "expected a header in UTF-8 text, found other bytes".to_string())?;
         let mut words = text.split_ascii_whitespace();
         if words.next() != Some("YUV4MPEG2") {
-            return Err("expected `YUV4MPEG2` at the beginning".into());
+            return Err("expected `YUV4MPEG2` at the beginning of the video".into());
         }
         let (mut width, mut height, mut rate) = (None, None, None);
         let (mut sampling, mut is_full_range) = (Some((2, 2)), false);
@@ -109,7 +110,9 @@ impl Y4mHeader {
                     let both = frames.parse().ok().zip(seconds.parse().ok());
                     rate = both.filter(|(frames, seconds)| *frames > 0 && *seconds > 0);
                 }
-                b'I' if !matches!(value, "p" | "?") => return Err("it is interlaced".into()),
+                b'I' if !matches!(value, "p" | "?") => {
+                    return Err(format!("expected progressive frames (`Ip`), found interlaced frames (`I{value}`)"));
+                }
                 b'C' => {
                     sampling = match value {
                         "420" | "420jpeg" | "420mpeg2" | "420paldv" => Some((2, 2)),
@@ -118,7 +121,7 @@ impl Y4mHeader {
                         "mono" => None,
                         _ => {
                             return Err(format!(
-                                "expected the format 420, 422, 444 or mono with 8 bits, found `{value}`"
+                                "expected the pixel format 420, 422, 444 or mono with 8 bits, found `{value}`"
                             ));
                         }
                     }
@@ -128,7 +131,7 @@ impl Y4mHeader {
             }
         }
         let (Some(width), Some(height)) = (width, height) else {
-            return Err(format!("expected a width and height from 1 to {MAX_SIDE} in the header"));
+            return Err(format!("width and height in the header must be 1 to {MAX_SIDE} pixels"));
         };
         Ok(Y4mHeader { width, height, sampling, is_full_range, rate })
     }
@@ -218,13 +221,20 @@ impl Y4mParser {
     fn take(&mut self) -> Result<Y4mPiece, String> {
         let bytes = &self.buffer[self.begin..self.end];
         let Some(line) = bytes.iter().take(MAX_LINE).position(|byte| *byte == b'\n') else {
-            let what = if self.header.is_some() { "a frame's header" } else { "its header" };
-            return if bytes.len() < MAX_LINE { Ok(Y4mPiece::Nothing) } else { Err(format!("{what} does not end")) };
+            let what = if self.header.is_some() { "a frame header" } else { "the header" };
+            return if bytes.len() < MAX_LINE {
+                Ok(Y4mPiece::Nothing)
+            } else {
+                Err(format!("{what} must be at most {MAX_LINE} bytes, got more"))
+            };
         };
         let Some(header) = self.header else {
             let header = Y4mHeader::parse(&bytes[..line])?;
             if header.bytes() > self.most {
-                return Err(format!("its frames have {}x{} pixels, more than planned", header.width, header.height));
+                return Err(format!(
+                    "frames must be at most the planned size, got {}x{} pixels",
+                    header.width, header.height
+                ));
             }
             self.begin += line + 1;
             self.header = Some(header);
@@ -276,7 +286,10 @@ fn survey(path: &str, folders: &Folders) -> Result<(Y4mHeader, u64), (String, St
     let failed = |error: io::Error| (format!("`{path}`: {error}"), "write the path of a file that can be read".into());
     file.by_ref().take(MAX_LINE as u64).read_to_end(&mut line).map_err(failed)?;
     let wrong = |why: String| (format!("`{path}`: {why}"), CONVERT.to_string());
-    let end = line.iter().position(|byte| *byte == b'\n').ok_or_else(|| wrong("its header does not end".into()))?;
+    let end = line
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .ok_or_else(|| wrong(format!("the header must be at most {MAX_LINE} bytes, got more")))?;
     let header = Y4mHeader::parse(&line[..end]).map_err(wrong)?;
     let frame = (header.bytes() + b"FRAME\n".len()) as u64;
     Ok((header, file.size().saturating_sub(end as u64 + 1) / frame))
@@ -308,17 +321,19 @@ impl Y4mConfig {
             Ok((header, frames)) => {
                 let Y4mHeader { width, height, .. } = header;
                 for (field, written, found) in [("width", self.width, width), ("height", self.height, height)] {
-                    if written.is_some_and(|written| written != found) {
-                        let help = "leave it out, or put `resize` after this node";
-                        errors.at(field, format!("`{path}` has {width}x{height} pixels")).help(help);
+                    if let Some(written) = written.filter(|written| *written != found) {
+                        let help = format!("remove `{field}`, or add a `resize` node downstream of this node");
+                        errors.at(field, format!("`{field}` must be {found} for `{path}`, got {written}")).help(help);
                     }
                 }
                 if frames == 0 {
-                    errors.at("path", format!("`{path}` has no frames")).help("write the path of a video");
+                    errors
+                        .at("path", format!("expected a frame in `{path}`, found none"))
+                        .help("write the path of a video");
                 }
                 if header.rate.is_none() && self.pace.factor().is_some() {
                     let help = "write `pace: max`";
-                    errors.at("pace", format!("`{path}` does not state its frames per second")).help(help);
+                    errors.at("pace", format!("`{path}` does not declare a frame rate")).help(help);
                 }
                 Some((header, Some(frames)))
             }
@@ -416,7 +431,7 @@ impl Node for Y4m {
             }
         };
         let planned = cx.outputs().first().and_then(|(_, spec)| spec.clone());
-        let planned = planned.ok_or_else(|| NodeError::input(&*name, "its shape is not known"))?;
+        let planned = planned.ok_or_else(|| NodeError::input(&*name, "the shape is unknown during planning"))?;
         Ok(Y4m {
             name,
             input,
@@ -459,7 +474,7 @@ impl Source for Y4m {
                         return Err(NodeError::input(&*self.name, "the input ends before the video begins"));
                     }
                     Read::End if self.parser.is_partial() => {
-                        return Err(self.wrong("the input ends within the frame, which is not sent".into()));
+                        return Err(self.wrong("the input ends within the frame: the frame was not sent".into()));
                     }
                     Read::End => {
                         if !self.rewind()? {

@@ -28,7 +28,9 @@ pub(crate) fn of_size(height: usize, width: usize, dims: &[Dim; 3]) -> PortSpec 
 pub(crate) fn check_sides(sides: [(&str, usize); 2], errors: &mut PlanErrors) {
     for (field, side) in sides {
         if !(1..=MAX_SIDE).contains(&side) {
-            errors.at(field, format!("`{field}` must be 1 to {MAX_SIDE} pixels, got {side}"));
+            errors
+                .at(field, format!("`{field}` must be 1 to {MAX_SIDE} pixels, got {side}"))
+                .help("write a number such as 640");
         }
     }
 }
@@ -39,7 +41,9 @@ pub(crate) fn check_channels(port: &str, dims: Option<&[Dim; 3]>, errors: &mut P
         && !(1..=4).contains(channels)
     {
         let message = format!("expected an image of 1 to 4 channels, found {channels}");
-        errors.input(port, message).help("the channels of an image are its last dim; put this node before `to_tensor`");
+        errors
+            .input(port, message)
+            .help("connect an image u8[h,w,c] with 1 to 4 channels, from upstream of `to_tensor`");
     }
 }
 

@@ -41,7 +41,10 @@ impl Placement {
             {
                 Ok(Placement { scale: [sx, sy], first: [left, top], size: [width, height] })
             }
-            _ => Err(NodeError::input("placement", format!("expected the placement of an image, found {numbers:?}"))),
+            _ => Err(NodeError::input(
+                "placement",
+                format!("expected the placement of an image (scale, offset, size), found {numbers:?}"),
+            )),
         }
     }
 

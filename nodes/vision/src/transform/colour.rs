@@ -38,7 +38,7 @@ impl Node for Convert {
         let mut errors = PlanErrors::default();
         if config.from == config.to {
             let message = "`from` and `to` must differ";
-            errors.at("to", message).help("write another colour, or remove the node");
+            errors.at("to", message).help("write another colour in `to`, or remove the node");
         }
         let dims = shape::image_dims(given.single());
         if let Some([.., Dim::Fixed(channels)]) = dims
@@ -51,7 +51,7 @@ impl Node for Convert {
                 Some(Colour::Grey) => "write `from: grey`",
                 Some(Colour::Rgba) => "write `from: rgba`",
                 Some(_) => "write `from: rgb` or `from: bgr`",
-                None => "the channels of an image are its last dim; put this node before `to_tensor`",
+                None => "connect an image u8[h,w,c] with 1, 3 or 4 channels, from upstream of `to_tensor`",
             };
             errors.at("from", message).help(help);
         }

@@ -33,7 +33,9 @@ impl CropConfig {
         sides.into_iter().filter_map(|(field, first, start, length, most, unit)| {
             let end = start.saturating_add(length);
             let s = if most == 1 { "" } else { "s" };
-            (end > most).then(|| (field, format!("`{first}` + `{field}` is {end}, but the image has {most} {unit}{s}")))
+            (end > most).then(|| {
+                (field, format!("`{first}` + `{field}` must be at most the {most} {unit}{s} of the image, got {end}"))
+            })
         })
     }
 }
@@ -52,7 +54,7 @@ impl Node for Crop {
         if let Some([h, w, _]) = dims {
             let most = [h, w].map(|dim| dim.max().unwrap_or(usize::MAX));
             for (field, message) in config.outside(most) {
-                errors.at(field, message).help("write a rectangle inside the image");
+                errors.at(field, message).help(format!("write a smaller `{field}`"));
             }
         }
         let output = dims.map(|dims| image::of_size(config.height, config.width, dims));
@@ -100,8 +102,10 @@ mod tests {
             assert_eq!(outside, expected, "{config:?}");
         }
         let said: Vec<_> = config(0, 0, 2, 3).outside([2, 1]).map(|(_, message)| message).collect();
-        let expected =
-            ["`x` + `width` is 2, but the image has 1 column", "`y` + `height` is 3, but the image has 2 rows"];
+        let expected = [
+            "`x` + `width` must be at most the 1 column of the image, got 2",
+            "`y` + `height` must be at most the 2 rows of the image, got 3",
+        ];
         assert_eq!(said, expected);
     }
 }

@@ -142,7 +142,10 @@ impl Transform for DecodeBoxes {
         for (row, (score, at)) in rows.iter_mut().zip(best) {
             let (cell, class) = (at / classes, at % classes);
             let Some(edges) = edges.get(cell) else {
-                return Err(NodeError::input("boxes", format!("cell {cell} has scores, but no box")));
+                return Err(NodeError::input(
+                    "boxes",
+                    format!("expected a box for each cell with scores, found none for cell {cell}"),
+                ));
             };
             *row = to_row(self.grid.corners(cell, *edges), *score, class);
         }

@@ -65,10 +65,11 @@ impl Alphabet {
     }
 
     fn of(text: &[u8], config: &DecodeCtcConfig) -> Result<Self, String> {
-        let text = std::str::from_utf8(text).map_err(|error| format!("byte {} is not UTF-8", error.valid_up_to()))?;
+        let text = std::str::from_utf8(text)
+            .map_err(|error| format!("expected UTF-8 text, found another encoding at byte {}", error.valid_up_to()))?;
         let mut symbols: Vec<Box<str>> = text.lines().map(Box::from).collect();
         if symbols.is_empty() {
-            return Err("it has no symbols".into());
+            return Err("expected a symbol, found an empty file".into());
         }
         if let Some(line) = symbols.iter().position(|symbol| symbol.len() > MAX_SYMBOL) {
             let length = symbols[line].len();
@@ -95,8 +96,9 @@ impl Alphabet {
     fn decode(&self, scores: &[f32], text: &mut String) -> Result<f32, NodeError> {
         let (mut before, mut sum, mut kept) = (self.blank, 0.0, 0_u32);
         for (scores, step) in scores.chunks_exact(self.classes()).zip(0..) {
-            let (class, score) = greatest(scores)
-                .ok_or_else(|| NodeError::input("in", format!("step {step} has no score other than NaN")))?;
+            let (class, score) = greatest(scores).ok_or_else(|| {
+                NodeError::input("in", format!("expected a score other than NaN in step {step}, found none"))
+            })?;
             if class != before && class != self.blank {
                 text.push_str(&self.symbols[class]);
                 (sum, kept) = (sum + f64::from(score), kept + 1);
@@ -140,7 +142,7 @@ impl Node for DecodeCtc {
             let help = if *classes == Dim::Fixed(expected + 1) && !config.space {
                 "write `space: true` if the last class of the model is a space"
             } else {
-                "write the alphabet that the model was trained with"
+                "write the alphabet of this model in `alphabet`"
             };
             errors.input("in", message).help(help);
         }
@@ -167,7 +169,7 @@ impl Node for DecodeCtc {
         // The file may have been replaced since planning.
         let classes = cx.inputs().first().and_then(|(_, spec)| spec.as_ref()?.shape.last()?.max());
         if classes != Some(alphabet.classes()) {
-            let why = "the file changed after planning: it has another number of symbols";
+            let why = "the number of symbols in the file changed after planning; restart the graph";
             return Err(NodeError::input(&*config.alphabet, why));
         }
         let length = cx.outputs().first().and_then(|(_, spec)| spec.as_ref()?.max_bytes());
@@ -254,8 +256,8 @@ mod tests {
     fn alphabets_that_cannot_be_used_are_refused() {
         let long = "x".repeat(MAX_SYMBOL + 1);
         for (text, expected) in [
-            (&b""[..], "no symbols"),
-            (b"a\n\xff\n", "byte 2 is not UTF-8"),
+            (&b""[..], "expected a symbol"),
+            (b"a\n\xff\n", "at byte 2"),
             (format!("a\n{long}").as_bytes(), "in line 2, found 65"),
         ] {
             let message = Alphabet::of(text, &config(Blank::First, true)).unwrap_err();

@@ -197,7 +197,9 @@ impl Node for DecodeDb {
                 .help("write a number from 0 to 100");
         }
         if !(1..=MAX_BOXES).contains(&config.max_boxes) {
-            errors.at("max_boxes", format!("`max_boxes` must be 1 to {MAX_BOXES}, got {}", config.max_boxes));
+            errors
+                .at("max_boxes", format!("`max_boxes` must be 1 to {MAX_BOXES}, got {}", config.max_boxes))
+                .help("write a number such as 100");
         }
         let mut ports = Ports::new().output("boxes", boxes::spec(config.max_boxes)).cost(Cost::Heavy);
         // Any other name is refused by the engine, which then says what the outputs are.
@@ -212,10 +214,12 @@ impl Node for DecodeDb {
                 match (map, size) {
                     (None, _) => {
                         let message = format!("expected a map of probabilities, found {spec}");
-                        errors.input("in", message).help("connect f32[h,w] or f32[1,h,w]");
+                        errors.input("in", message).help("connect a map of type f32[h,w] or f32[1,h,w]");
                     }
                     (_, Some((height, width))) if height.saturating_mul(width) > MAX_PIXELS => {
-                        errors.input("in", format!("expected at most {MAX_PIXELS} pixels, found {spec}"));
+                        errors
+                            .input("in", format!("expected at most {MAX_PIXELS} pixels, found {spec}"))
+                            .help("scale the image down upstream of the model");
                     }
                     (_, Some((height, width))) => {
                         ports = ports.memory(Regions::memory(width, height, has_quads));
@@ -233,7 +237,7 @@ impl Node for DecodeDb {
         let spec = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
         let map = spec.and_then(|spec| dims(&spec.shape, |_| true));
         let size = map.and_then(|[height, width]| Some((height.max()?, width.max()?)));
-        let (height, width) = size.ok_or_else(|| NodeError::input("in", "its shape is unknown during planning"))?;
+        let (height, width) = size.ok_or_else(|| NodeError::input("in", "the shape is unknown during planning"))?;
         Ok(DecodeDb::new(config, width, height, cx.outputs().len() > 1))
     }
 }

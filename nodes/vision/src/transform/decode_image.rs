@@ -46,9 +46,10 @@ impl DecodeImage {
         let image = Encoded::new(bytes)?;
         let size = image.size();
         if (size.height, size.width) != self.size {
-            return Err(format!("expected {} × {}, found {size}", self.size.1, self.size.0));
+            return Err(format!("expected {} × {} pixels, found {size}", self.size.1, self.size.0));
         }
-        let from = Colour::of_file(size.channels).ok_or_else(|| format!("it has {size}"))?;
+        let from =
+            Colour::of_file(size.channels).ok_or_else(|| format!("expected 1, 3 or 4 channels, found {size}"))?;
         if from == self.colour {
             return image.decode(into);
         }
@@ -67,7 +68,9 @@ impl Node for DecodeImage {
         let DecodeImageConfig { width, height, channels } = *config;
         check_sides([("width", width), ("height", height)], &mut errors);
         if !matches!(channels, 1 | 3) {
-            errors.at("channels", format!("`channels` must be 1 or 3, got {channels}")).help("write 3 for RGB");
+            errors
+                .at("channels", format!("`channels` must be 1 or 3, got {channels}"))
+                .help("write 3 for RGB, or 1 for grey");
         }
         let input = match given.single() {
             Some(spec) if spec.dtype == DType::U8 && spec.shape.len() == 1 => spec.clone(),

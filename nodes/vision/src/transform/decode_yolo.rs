@@ -200,19 +200,19 @@ impl DecodeYolo {
             YoloLayout::V10 => None,
             // The last cell is the one at the lower right.
             YoloLayout::Yolox => centre(candidates - 1).iter().any(|cells| *cells > FAR).then_some(
-                "the centre of the last box is more than 32 cells from its cell: if the model outputs pixels, write `layout: v5`",
+                "expected the last box within 32 cells of its cell, found it farther away; write `layout: v5` if the model outputs pixels",
             ),
             YoloLayout::V5 | YoloLayout::V8 => {
                 let is_near = (0..candidates).all(|candidate| centre(candidate).iter().all(|pixels| *pixels < NEAR));
                 let may_be_yolox = self.layout == YoloLayout::V5 && Grid::of(candidates, None).is_some();
                 is_near.then_some(match may_be_yolox {
                     true => {
-                        "all centres are within 8 pixels of the corner, so they are not pixels: for the output of YOLOX write \
-                         `layout: yolox`; other models need an export with boxes in pixels"
+                        "expected box centres in pixels, found all centres within 8 pixels of the corner; write `layout: yolox` for \
+                         a YOLOX model, or export the model with boxes in pixels"
                     }
                     false => {
-                        "all centres are within 8 pixels of the corner, so they are not pixels: the model needs an export with boxes in \
-                         pixels"
+                        "expected box centres in pixels, found all centres within 8 pixels of the corner; export the model with boxes \
+                         in pixels"
                     }
                 })
             }
@@ -254,7 +254,9 @@ impl Node for DecodeYolo {
         }
         if config.width.is_some() != config.height.is_some() {
             let [field, other] = if config.width.is_some() { ["width", "height"] } else { ["height", "width"] };
-            errors.at(field, format!("`{other}` is missing")).help(format!("write both, or remove `{field}`"));
+            errors
+                .at(field, format!("`{field}` needs `{other}`"))
+                .help(format!("write `{other}`, or remove `{field}`"));
         }
         let mut ports = Ports::new();
         let shape = shape::matrix_dims(given.single());
@@ -272,11 +274,11 @@ impl Node for DecodeYolo {
                     if config.layout.is_none() && config.classes.is_none() =>
                 {
                     let message = format!(
-                        "{spec} can be the output of a v5 model with {classes} classes, or of a v8 model with {} and swapped dims",
+                        "ambiguous layout: {spec} matches a v5 model with {classes} classes, and a v8 model with {} and swapped dims",
                         classes + 1
                     );
                     errors.at("classes", message).help(format!(
-                        "write `classes: {classes}`, or put a `transpose` node with `order: [1, 0]` before it"
+                        "write `classes: {classes}` for v5, or add a `transpose` node with `order: [1, 0]` upstream for v8"
                     ));
                 }
                 [sizes] => {
@@ -300,7 +302,7 @@ impl Node for DecodeYolo {
                 several => {
                     let choices: Vec<String> = several.iter().map(|s| format!("`layout: {}`", s.layout)).collect();
                     errors
-                        .at("layout", format!("{spec} can have several layouts"))
+                        .at("layout", format!("ambiguous layout: {spec} matches several layouts"))
                         .help(format!("write {}", choices.join(" or ")));
                 }
             }
@@ -318,7 +320,7 @@ impl Node for DecodeYolo {
         let spec = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
         match shape::matrix_dims(spec).map(|shape| Sizes::of(&config, shape)).as_deref() {
             Some([sizes]) => Ok(DecodeYolo::new(&config, *sizes)),
-            _ => Err(NodeError::input("in", "its layout is unknown during planning")),
+            _ => Err(NodeError::input("in", "the layout is unknown during planning")),
         }
     }
 }
@@ -335,8 +337,8 @@ impl Transform for DecodeYolo {
             && *score > MAX_SCORE
         {
             let why = format!(
-                "a score must be 0 to 1, got {score}; with masks or poses put a `slice` node before this one, and see \
-                 `explain decode_yolo`"
+                "a score must be 0 to 1, got {score}; for a model with masks or poses, add a `slice` node upstream, as in \
+                 `limen-run explain decode_yolo`"
             );
             return Err(NodeError::input("in", why));
         }

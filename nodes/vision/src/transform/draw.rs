@@ -245,21 +245,21 @@ impl Node for Draw {
     fn ports(config: &DrawConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if !(1..=64).contains(&config.line) {
-            errors.at("line", format!("`line` must be 1 to 64, got {}", config.line)).help("write 2");
+            errors.at("line", format!("`line` must be 1 to 64, got {}", config.line)).help("write a number such as 2");
         }
         if config.threshold.is_nan() {
             errors.at("threshold", "`threshold` must be a number, got NaN").help("write a number from 0 to 1");
         }
         let longest = config.labels.iter().map(String::len).max().unwrap_or(0);
         if longest > 64 {
-            errors.at("labels", format!("a label must be at most 64 bytes, got {longest}")).help("shorten it");
+            errors.at("labels", format!("a label must be at most 64 bytes, got {longest}")).help("shorten the label");
         }
         for (name, _) in given.inputs().filter(|(name, _)| !INPUTS.contains(name)) {
-            errors.input(name, format!("`{name}` is not an input")).help("the inputs are `image`, `boxes` and `ids`");
+            errors.input(name, format!("`{name}` is not an input")).help("write `image`, `boxes` or `ids` in `inputs`");
         }
         for name in INPUTS.iter().take(2).filter(|input| given.inputs().all(|(name, _)| name != **input)) {
             let help = "write `inputs: { image: camera, boxes: boxes }`";
-            errors.node(format!("nothing is connected to `{name}`")).help(help);
+            errors.node(format!("input `{name}` is not connected")).help(help);
         }
         let spec = |input: &str| given.inputs().find(|(name, _)| *name == input).and_then(|(_, spec)| spec);
         let dims = shape::image_dims(spec("image"));
@@ -268,7 +268,7 @@ impl Node for Draw {
         {
             errors
                 .input("image", format!("expected 1, 3 or 4 channels, found {channels}"))
-                .help("connect an image of 1, 3 or 4");
+                .help("connect an image with 1, 3 or 4 channels");
         }
         let image = image::input_spec(dims);
         let most =
@@ -303,7 +303,7 @@ impl Transform for Draw {
 
     fn apply(&mut self, input: MessageSet<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         let [Some(image_at), Some(boxes_at), ids_at] = self.places else {
-            return Err(NodeError::input("image", "an input is not connected"));
+            return Err(NodeError::input("image", "`image` and `boxes` must be connected"));
         };
         let image = &input[image_at];
         let ([height, width, channels], from) = image::pixels("image", &image.body)?;
@@ -312,7 +312,7 @@ impl Transform for Draw {
         if let Some(ids) = ids.filter(|ids| ids.len() != rows.len()) {
             return Err(NodeError::input(
                 "ids",
-                format!("expected one per box, found {} for {} boxes", ids.len(), rows.len()),
+                format!("expected one id per box, found {} ids for {} boxes", ids.len(), rows.len()),
             ));
         }
         let header = out.header_of::<Self::In>(&input);

@@ -58,7 +58,7 @@ impl EncodeImage {
                 let sides = (u16::try_from(width), u16::try_from(height));
                 let ((Ok(width), Ok(height)), 1 | 3) = (sides, channels) else {
                     let why = format!(
-                        "expected at most 65,535 × 65,535 pixels with 1 or 3 channels, found {width} × {height} with {channels}"
+                        "expected at most 65,535 × 65,535 pixels with 1 or 3 channels, found {width} × {height} with {channels} channels"
                     );
                     return Err(NodeError::input("in", why));
                 };
@@ -125,7 +125,9 @@ impl Node for EncodeImage {
     fn ports(config: &EncodeImageConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if let Some(quality) = config.quality.filter(|quality| !(1..=100).contains(quality)) {
-            errors.at("quality", format!("`quality` must be 1 to 100, got {quality}")).help("write 85");
+            errors
+                .at("quality", format!("`quality` must be 1 to 100, got {quality}"))
+                .help("write a number such as 85");
         }
         if config.quality.is_some() && config.format == ImageFormat::Png {
             errors.at("quality", "`quality` is not possible for PNG, which is lossless").help("remove `quality`");
@@ -137,13 +139,13 @@ impl Node for EncodeImage {
         {
             let expected = if most == 3 { "1 or 3" } else { "1, 3 or 4" };
             let message = format!("expected {expected} channels, found {channels}");
-            errors.input("in", message).help("convert it with `kind: colour`");
+            errors.input("in", message).help("convert the image with a `colour` node upstream");
         }
         let size = dims.and_then(largest);
         if let Some([height, width, _]) = size.filter(|[height, width, _]| *height > 65_500 || *width > 65_500) {
             errors
-                .input("in", format!("the image is too large for a file: {width} × {height} pixels"))
-                .help("make it smaller");
+                .input("in", format!("width and height must be at most 65,500 pixels, got {width} × {height}"))
+                .help("scale the image down with a `resize` node upstream");
         }
         let bytes = size.map_or(1 << 24, |[h, w, c]| h.saturating_mul(w).saturating_mul(c).saturating_add(HEADERS));
         let spec = PortSpec::new(DType::U8, [Dim::AtMost(bytes)]).with_content(Content::Bytes);
@@ -167,7 +169,7 @@ impl Transform for EncodeImage {
         self.encode(size, pixels)?;
         if self.file.len() > self.most {
             let size = self.file.len();
-            self.oversized.lose(1, || format!("the encoded image has {size} bytes, the output holds {}", self.most));
+            self.oversized.lose(1, || format!("the encoded image must be at most {} bytes, got {size}", self.most));
             return Ok(());
         }
         let mut file = out.loan(input.header())?;

@@ -142,7 +142,7 @@ fn filled(image: [usize; 2], frame: [usize; 2], at: Alignment) -> Result<ImagePl
         let ([h, w], [height, width]) = (image, place.size);
         let most = image::MAX_SIDE;
         return Err(format!(
-            "an image of {w} × {h} would be filled to {width} × {height} pixels; a side must be at most {most}"
+            "the filled image must have sides of at most {most} pixels, got {width} × {height} for an image of {w} × {h}"
         ));
     }
     Ok(place)
@@ -196,7 +196,7 @@ impl Node for Letterbox {
                 Err(why) => {
                     errors
                         .at("order", why)
-                        .help("write `order: scale_first`, or scale the images down before this node");
+                        .help("write `order: scale_first`, or scale the images down upstream of this node");
                 }
             }
         }
@@ -228,7 +228,7 @@ impl Transform for Letterbox {
     fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Self::Out>) -> Result<(), NodeError> {
         let ([h, w, c], pixels) = image::pixels("in", &input.body)?;
         if h == 0 || w == 0 {
-            return Err(NodeError::input("in", format!("{:?} has no pixels", input.body)));
+            return Err(NodeError::input("in", format!("expected an image with pixels, found {:?}", input.body)));
         }
         let (height, width) = (self.frame.height, self.frame.width);
         let place = match self.order {

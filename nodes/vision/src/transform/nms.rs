@@ -82,7 +82,7 @@ impl Node for Nms {
         }
         if !(1..=MAX_BOXES).contains(&config.max_boxes) {
             let message = format!("`max_boxes` must be 1 to {MAX_BOXES}, got {}", config.max_boxes);
-            errors.at("max_boxes", message);
+            errors.at("max_boxes", message).help("write a number such as 100");
         }
         let input = boxes::any_spec(given.single());
         let most = input.shape.first().and_then(Dim::max).map_or(config.max_boxes, |n| n.min(config.max_boxes));

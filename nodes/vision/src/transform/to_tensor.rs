@@ -133,7 +133,7 @@ impl Node for ToTensor {
         }
         if config.range[0] == config.range[1] {
             let message = format!("the ends of `range` must differ, got {} twice", config.range[0]);
-            errors.at("range", message).help("write the default, [0, 1], or remove `range`");
+            errors.at("range", message).help("write `range: [0, 1]`, or remove `range`");
         }
         let dtype = match config.dtype {
             Float::F32 => DType::F32,

@@ -118,10 +118,10 @@ impl DecodeYoloConfig {
         if self.layout == Some(YoloLayout::Yolox) && !is_swapped && self.classes.is_none_or(has_numbers) {
             return match rows {
                 Dim::Fixed(_) => {
-                    "expected f32[candidates,5+classes] with one candidate per cell of 8, 16 and 32 pixels; write the `width` and \
-                     `height` of the model's input image if it is not square, or `layout: v5` if the model gives pixels"
+                    "write the `width` and `height` of the model's input image, which has a candidate per cell of 8, 16 and 32 \
+                     pixels, or write `layout: v5` if the model produces pixels"
                 }
-                _ => "the number of candidates must be fixed, because each belongs to a cell of 8, 16 or 32 pixels",
+                _ => "export the model with a fixed number of candidates, one per cell of 8, 16 and 32 pixels",
             }
             .into();
         }
@@ -130,13 +130,13 @@ impl DecodeYoloConfig {
             let others: Vec<String> = others.iter().map(|sizes| format!("`layout: {}`", sizes.layout)).collect();
             if !others.is_empty() {
                 let swapped = format!(
-                    ", or, for a {layout} model with swapped dims, put a `transpose` node with `order: [1, 0]` before it"
+                    ", or add a `transpose` node with `order: [1, 0]` upstream for a {layout} model with swapped dims"
                 );
                 return format!("write {}{}", others.join(" or "), if is_swapped { &*swapped } else { "" });
             }
         }
         if is_swapped {
-            return "its dims are swapped: put a `transpose` node with `order: [1, 0]` before it".into();
+            return "add a `transpose` node with `order: [1, 0]` upstream, because the dims are swapped".into();
         }
         let longer = self.classes.and_then(|classes| {
             self.layouts().filter(|layout| *layout != YoloLayout::V10).find_map(|layout| {
@@ -144,20 +144,20 @@ impl DecodeYoloConfig {
                 let [most, length] = [candidates, numbers].map(|dim| shape[dim].max());
                 (length > Some(wanted) && most.is_none_or(|most| Some(most) > length)).then(|| {
                     format!(
-                        "it has more numbers than boxes and classes need: put a `slice` node with `dim: {numbers}` and `to: {wanted}` \
-                         before it, which keeps the numbers of a {layout} model"
+                        "add a `slice` node with `dim: {numbers}` and `to: {wanted}` upstream, to keep only the box and the classes \
+                         of a {layout} model"
                     )
                 })
             })
         });
         longer.unwrap_or_else(|| {
             let hint = if self.classes.is_none() && self.layout != Some(YoloLayout::V10) {
-                "; write `classes` if there are no more candidates than numbers"
+                "; write `classes` for a model with few candidates"
             } else {
                 ""
             };
             format!(
-                "expected f32[candidates,5+classes] (v5), f32[4+classes,candidates] (v8) or f32[candidates,6] (v10){hint}"
+                "connect f32[candidates,5+classes] (v5), f32[4+classes,candidates] (v8) or f32[candidates,6] (v10){hint}"
             )
         })
     }
@@ -222,23 +222,23 @@ mod tests {
                 [85, 25200],
                 Some(V5),
                 None,
-                "write `layout: v8`, or, for a v5 model with swapped dims, put a `transpose`",
+                "write `layout: v8`, or add a `transpose` node with `order: [1, 0]` upstream for a v5 model",
             ),
-            ([85, 25200], Some(V5), Some(80), "its dims are swapped: put a `transpose`"),
+            ([85, 25200], Some(V5), Some(80), "because the dims are swapped"),
             ([22, 2100], Some(V5), None, "write `layout: v8`"),
             ([5040, 85], Some(Yolox), Some(80), "write the `width` and `height`"),
-            ([84, 8400], Some(Yolox), None, "write `layout: v8`, or, for a yolox model with swapped dims"),
-            ([85, 8400], Some(Yolox), Some(80), "its dims are swapped: put a `transpose`"),
-            ([8400, 85], Some(Yolox), Some(90), "expected f32[candidates,5+classes]"),
+            ([84, 8400], Some(Yolox), None, "upstream for a yolox model with swapped dims"),
+            ([85, 8400], Some(Yolox), Some(80), "because the dims are swapped"),
+            ([8400, 85], Some(Yolox), Some(90), "connect f32[candidates,5+classes]"),
             ([6, 300], Some(V10), None, "`transpose`"),
-            ([84, 8400], None, Some(90), "expected f32[candidates,5+classes]"),
-            ([20, 20], None, None, "write `classes` if"),
-            ([84, 8400], None, Some(usize::MAX), "expected f32[candidates,5+classes]"),
+            ([84, 8400], None, Some(90), "connect f32[candidates,5+classes]"),
+            ([20, 20], None, None, "write `classes` for"),
+            ([84, 8400], None, Some(usize::MAX), "connect f32[candidates,5+classes]"),
         ] {
             let advice = config(layout, classes).advice(&shape.map(Dim::Fixed));
             assert!(advice.contains(expected), "{shape:?} {layout:?} {classes:?}: {advice}");
         }
         let varying = config(Some(Yolox), None).advice(&[Dim::AtMost(8400), Dim::Fixed(85)]);
-        assert!(varying.starts_with("the number of candidates must be fixed"), "{varying}");
+        assert!(varying.starts_with("export the model with a fixed number"), "{varying}");
     }
 }
