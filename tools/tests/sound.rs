@@ -101,7 +101,7 @@ nodes:
     let ran = run(&Folder::with("lacks", graph), "graph.yaml --allow-path /dev --check");
     ran.expect(2, "", "`channels` must be 1 to 256, got 300").expect(2, "", "`frames` must be 1 to 1048576, got 0");
     ran.expect(2, "", "write 100ms or more").expect(2, "", "got 0.5");
-    ran.expect(2, "", "nowhere").expect(2, "", "`limen-run doctor` lists the sound devices");
+    ran.expect(2, "", "nowhere").expect(2, "", "write a device that `limen-run doctor` lists");
     // Nothing of the library's own goes to stderr.
     assert!(!ran.err.contains("ALSA lib"), "{}", ran.err);
     let graph = "version: 1
@@ -114,5 +114,5 @@ nodes:
     fs::write(folder.0.join("narrow.conf"), config).unwrap();
     let mut command = folder.command("graph.yaml --allow-path /dev --plan");
     let ran = Ran::from(command.env("ALSA_CONFIG_PATH", folder.0.join("narrow.conf")).output().unwrap());
-    ran.expect(0, "narrow: 3 channels, 8000 Hz, s16", "");
+    ran.expect(0, "narrow: 8000 Hz, s16, channels: 3", "");
 }

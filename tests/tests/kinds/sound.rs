@@ -15,14 +15,14 @@ fn names_that_open_files_or_programs_are_refused_and_so_are_devices_that_are_not
         )
     };
     for device in ["file:FILE=|reboot,FORMAT=raw", "tee:hw,x,raw"] {
-        refused(&graph(device), &["with arguments could open any file or start a program", "~/.asoundrc"]);
+        refused(&graph(device), &["an argument could open a file or start a program", "~/.asoundrc"]);
     }
     refused(&graph("{ type hw }"), &["is not the name of a sound device"]);
     let problems = [
         "`frames` must be 1 to 1048576, got 0",
         "from 1 to 10 million, got 0.5",
         "`channels` must be 1 to 256, got 0",
-        "of 1 ms to 10 s",
+        "`buffer` must be 1ms to 10s, got ",
     ];
     refused(&graph("default"), &problems);
     refused(&graph("default"), &["`--allow-path /dev`"]);

@@ -97,12 +97,12 @@ pub struct AudioSink {
 fn channels(spec: &PortSpec) -> Result<usize, (String, &'static str)> {
     let wrong = |help| Err((format!("expected f32[frames,channels] or i16[frames,channels], found {spec}"), help));
     if !matches!(spec.dtype, DType::F32 | DType::I16) {
-        return wrong("put a `cast` node before this node");
+        return wrong("add a `cast` node upstream of this node");
     }
     match spec.shape[..] {
         [_] => Ok(1),
         [_, Dim::Fixed(channels @ 1..=MAX_CHANNELS)] => Ok(channels),
-        _ => wrong("connect a tensor of this shape, with 1 to 256 channels"),
+        _ => wrong("connect a tensor f32[frames,channels] with 1 to 256 channels"),
     }
 }
 
@@ -144,7 +144,7 @@ impl AudioSink {
     fn close(&mut self, why: impl Into<String>) {
         self.device.count_disconnect(why);
         let unheard = self.unheard();
-        self.unplayed.lose(unheard, || "the device disappeared before it played them".into());
+        self.unplayed.lose(unheard, || "the device disappeared before it played the messages".into());
         self.unsent.lose(u64::from(!self.pending.is_empty()), || "the device disappeared within a message".into());
         self.clear();
         self.device.close(self.clock.now());
@@ -208,7 +208,7 @@ impl AudioSink {
             Ok(false) if now < until => return Some(until.min(now + left.clamp(AGAIN.0, AGAIN.1))),
             Ok(false) | Err(_) => {
                 let left = position.map_or(0, |position| position.delay);
-                let why = || "the device did not play them in time at the end".into();
+                let why = || "the device did not play the last messages in time".into();
                 self.unplayed.lose(left.div_ceil(self.last.max(1)) as u64, why);
             }
         }
@@ -240,8 +240,8 @@ impl Node for AudioSink {
                     ask.check(&config.pcm, cx.folders, &mut errors);
                 } else if let Some(setup) = ask.plan(&config.pcm, cx.folders, &mut errors) {
                     ports = ports.note(format!(
-                        "{}: {} channels, {} Hz, {}, a buffer of {} frames",
-                        config.pcm, setup.channels, setup.rate, setup.format, setup.buffer
+                        "{}: {} Hz, {}, channels: {}, a buffer of {} frames",
+                        config.pcm, setup.rate, setup.format, setup.channels, setup.buffer
                     ));
                 }
                 // The samples of a message as floats.
@@ -256,7 +256,7 @@ impl Node for AudioSink {
 
     fn build(config: AudioSinkConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let given = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
-        let given = given.ok_or_else(|| NodeError::input("in", "its shape is unknown during planning"))?;
+        let given = given.ok_or_else(|| NodeError::input("in", "the shape is unknown during planning"))?;
         let channels = channels(given).map_err(|(message, _)| NodeError::input("in", message))?;
         let wrong = |message| NodeError::input(&*config.pcm, message);
         let rate = pace::frames_per_second(config.sample_rate).map_err(wrong)?;
@@ -384,7 +384,7 @@ mod tests {
         for (spec, expected) in [
             (PortSpec::new(DType::F32, [Dim::AtMost(512), Dim::Fixed(2)]), Ok(2)),
             (PortSpec::new(DType::I16, [Dim::AtMost(512)]), Ok(1)),
-            (PortSpec::fixed(DType::U8, [512]), Err("put a `cast` node before this node")),
+            (PortSpec::fixed(DType::U8, [512]), Err("add a `cast` node upstream of this node")),
             (PortSpec::fixed(DType::F32, [512, 0]), Err("with 1 to 256 channels")),
             (PortSpec::fixed(DType::F32, []), Err("with 1 to 256 channels")),
         ] {

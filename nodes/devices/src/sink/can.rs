@@ -172,7 +172,7 @@ impl Sink for CanSink {
         if self.send(&frame[..size]) {
             self.pending = None;
         } else if now >= until {
-            self.unsent.lose(1, || "the interface has no room".into());
+            self.unsent.lose(1, || "the transmit queue of the interface was full".into());
             self.pending = None;
         } else {
             return Ok(Progress::WhenReady(now + AGAIN));

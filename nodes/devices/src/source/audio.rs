@@ -168,7 +168,7 @@ pub struct AudioSource {
 fn start(ask: &Ask, device: &str, channels: usize, descriptors: &Descriptors) -> io::Result<SoundDevice> {
     let device = ask.open(device, descriptors)?;
     if device.setup.channels != channels {
-        return Err(io::Error::other(format!("it has {} channels now", device.setup.channels)));
+        return Err(io::Error::other(format!("expected {channels} channels, found {}", device.setup.channels)));
     }
     device.pcm.start()?;
     Ok(device)
@@ -253,7 +253,7 @@ impl Node for AudioSource {
         }
         if config.timeout.as_nanos() < 100_000_000 {
             errors
-                .at("timeout", "`timeout` must be at least 100ms: a device may need longer for its first frames")
+                .at("timeout", format!("`timeout` must be at least 100ms, got {}", show_ns(config.timeout.as_nanos())))
                 .help("write 100ms or more");
         }
         let mut asks = true;
@@ -285,8 +285,8 @@ impl Node for AudioSource {
                 .rate(Rate(f64::from(setup.rate) / frames as f64))
                 .memory(samples.saturating_mul(size_of::<f32>()))
                 .note(format!(
-                    "{}: {} channels, {} Hz, {}, a buffer of {} frames",
-                    config.pcm, setup.channels, setup.rate, setup.format, setup.buffer
+                    "{}: {} Hz, {}, channels: {}, a buffer of {} frames",
+                    config.pcm, setup.rate, setup.format, setup.channels, setup.buffer
                 ));
         }
         errors.into_result(ports)
@@ -304,7 +304,7 @@ impl Node for AudioSource {
         let spec = PortSpec::fixed(DType::F32, [config.frames + config.context, channels]);
         let planned = cx.outputs().first().and_then(|(_, planned)| planned.as_ref());
         if planned.is_some_and(|planned| planned.shape != spec.shape) {
-            let why = format!("the device changed after planning: it now has {channels} channels");
+            let why = format!("the device changed after planning, found {channels} channels; restart the graph");
             return Err(NodeError::input(&*config.pcm, why));
         }
         device.pcm.start().map_err(failed)?;
@@ -413,7 +413,8 @@ impl Source for AudioSource {
         if position.available < wanted || position.state != PcmState::Running {
             if now >= until {
                 self.counts.stalls += 1;
-                self.device.count_disconnect(format!("no sound for {}", show_ns(self.config.timeout.as_nanos())));
+                self.device
+                    .count_disconnect(format!("no sound arrived for {}", show_ns(self.config.timeout.as_nanos())));
                 self.close(now);
                 return Ok(Next::More);
             }

@@ -194,7 +194,8 @@ impl Source for CanSource {
                     return Ok(Next::More);
                 }
                 let Some(message) = can_frame::message(frame) else {
-                    self.malformed.lose(1, || format!("no frame{}", excerpt(frame, bytes, false)));
+                    self.malformed
+                        .lose(1, || format!("expected a CAN frame, found other bytes{}", excerpt(frame, bytes, false)));
                     return Ok(Next::More);
                 };
                 self.received += 1;
@@ -215,7 +216,7 @@ impl Source for CanSource {
             // The interface is gone. One that goes away goes down first.
             Err(error) => {
                 let undelivered = drain(&**socket, &mut self.overrun);
-                self.undelivered.lose(undelivered, || "they were in the kernel when the interface disappeared".into());
+                self.undelivered.lose(undelivered, || "the interface disappeared before the frames were read".into());
                 if !self.is_down {
                     self.socket.count_disconnect(error.desc());
                 }

@@ -107,7 +107,7 @@ impl CandumpSource {
     /// Reads a line; returns its frame if that is to be sent.
     fn parse(&mut self, line: &[u8]) -> Option<FrameAhead> {
         self.number += 1;
-        let parsed = std::str::from_utf8(line).map_err(|_| "not text").and_then(can_frame::parse_log);
+        let parsed = std::str::from_utf8(line).map_err(|_| "expected UTF-8 text").and_then(can_frame::parse_log);
         let (stamp, interface, frame, length) = match parsed {
             Ok(Some(parsed)) => parsed,
             Ok(None) => return None,
@@ -131,7 +131,8 @@ impl CandumpSource {
         }
         if length > CLASSIC && !self.config.fd {
             let number = self.number;
-            self.too_large.lose(1, || format!("line {number}: a CAN FD frame, and `fd` is not set"));
+            self.too_large
+                .lose(1, || format!("line {number}: found a CAN FD frame; write `fd: true` to send CAN FD frames"));
             return None;
         }
         Some(FrameAhead { stamp, frame, length })
@@ -165,7 +166,7 @@ impl CandumpSource {
                 Some(Err(_)) => {
                     self.number += 1;
                     let number = self.number;
-                    let why = || format!("line {number}: the line is too long");
+                    let why = || format!("line {number}: a line must be at most {MAX_LINE} bytes, got more");
                     self.malformed.lose(1, why);
                 }
                 None => return self.rewind(),
@@ -244,7 +245,7 @@ impl Node for CandumpSource {
             ));
         }
         if self.too_large.get() > 0 {
-            to.note("frames of CAN FD were not sent; `fd: true` sends them");
+            to.note("CAN FD frames were lost; write `fd: true` to send CAN FD frames");
         }
     }
 }

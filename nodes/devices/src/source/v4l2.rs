@@ -196,7 +196,7 @@ fn list(modes: &[Mode]) -> String {
     if others > 0 {
         listed.push(format!("{others} more"));
     }
-    if listed.is_empty() { "no format that this kind reads".into() } else { listed.join(", ") }
+    if listed.is_empty() { "no mode that limen reads".into() } else { listed.join(", ") }
 }
 
 /// The slowest and the fastest rate of a mode, ` at 5 to 30 Hz`, of which the fastest comes first.
@@ -258,7 +258,7 @@ impl V4l2Config {
     /// Chooses the mode: what the graph says, and for the rest what the camera has.
     fn choose(&self, camera: &Camera) -> Result<(PixelFormat, FrameFormat), (&'static str, String, String)> {
         let modes = camera.modes();
-        let help = || format!("the camera has {}", list(&modes));
+        let help = || format!("write one of the camera's modes: {}", list(&modes));
         let failed = |error: io::Error| ("path", format!("`{}`: {error}", self.path), help());
         let now = camera.format().map_err(failed)?;
         let (width, height) = (self.width.unwrap_or(now.width), self.height.unwrap_or(now.height));
@@ -281,7 +281,7 @@ impl V4l2Config {
         };
         let near = nearest
             .map_or(String::new(), |near| format!("; the nearest is {}x{} {}", near.width, near.height, near.pixels));
-        Err((field, format!("the camera does not deliver {asked}{width}x{height}{near}"), help()))
+        Err((field, format!("the camera does not support {asked}{width}x{height}{near}"), help()))
     }
 }
 
@@ -358,13 +358,13 @@ impl Node for V4l2 {
         }
         if config.timeout.as_nanos() < 100_000_000 {
             errors
-                .at("timeout", "`timeout` must be at least 100ms: a camera may need longer for a frame")
+                .at("timeout", format!("`timeout` must be at least 100ms, got {}", show_ns(config.timeout.as_nanos())))
                 .help("write 100ms or more");
         }
         let mut ports = config.on_close.declare(Ports::new().cost(Cost::Heavy).rate(config.rate));
         match cx.folders.input(&config.path) {
             Err(message) => {
-                let help = "allow the device's folder on the command line, such as `--allow-path /dev`";
+                let help = "add `--allow-path /dev` to the command line";
                 errors.at("path", message).help(help);
             }
             Ok(path) => {
@@ -374,7 +374,7 @@ impl Node for V4l2 {
                     Err(error) => {
                         errors
                             .at("path", format!("`{}`: {error}", config.path))
-                            .help("`limen-run doctor` lists the cameras of this machine");
+                            .help("write the path of a camera that `limen-run doctor` lists");
                     }
                     Ok((_, camera)) => match config.choose(&camera) {
                         Err((field, message, help)) => {
@@ -406,7 +406,7 @@ impl Node for V4l2 {
         if spec.is_some_and(|spec| spec.shape != pixels.spec(planned.height, planned.width).shape) {
             return Err(NodeError::input(
                 &*config.path,
-                "the camera changed after planning: it now delivers other sizes",
+                "the size of the frames changed after planning; restart the graph",
             ));
         }
         drop(camera);
@@ -462,7 +462,8 @@ impl Source for V4l2 {
                     // A number that is not ahead is of a driver that counts anew.
                     let missing = frame.sequence.wrapping_sub(last).wrapping_sub(1).wrapping_sub(passed);
                     if (1..1 << 16).contains(&missing) {
-                        let why = || format!("the driver skipped {missing} before frame {}", frame.sequence);
+                        let why =
+                            || format!("frames that the driver skipped before frame {}: {missing}", frame.sequence);
                         self.counts.dropped.lose(missing.into(), why);
                     }
                 }
@@ -498,7 +499,7 @@ impl Source for V4l2 {
                 }
                 self.counts.stalls += 1;
                 let timeout = show_ns(self.config.timeout.as_nanos());
-                self.running.count_disconnect(format!("no frame for {timeout}"));
+                self.running.count_disconnect(format!("no frame arrived for {timeout}"));
             }
             Err(error) => self.running.count_disconnect(error.to_string()),
         }
@@ -559,7 +560,7 @@ mod tests {
             mode((1920, 1080), Some((16, 16)), &[]),
         ];
         assert_eq!(list(&modes), "yuyv 640x480 at 7.5 to 60 Hz, yuyv 320x240 at 29.97 Hz, yuyv 16x16 to 1920x1080");
-        assert_eq!(list(&[]), "no format that this kind reads");
+        assert_eq!(list(&[]), "no mode that limen reads");
     }
 
     #[test]

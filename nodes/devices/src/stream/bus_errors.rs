@@ -43,7 +43,7 @@ impl BusErrors {
         self.reports += 1;
         self.passive += u64::from(state & PASSIVE != 0);
         let overflows = u64::from(state & RECEIVE_OVERFLOW != 0);
-        self.overflows.lose(overflows, || "the controller had no room for a frame".into());
+        self.overflows.lose(overflows, || "the receive buffer of the controller was full".into());
         self.off += u64::from(id & BUS_OFF != 0);
         // A controller that reports anything else has come back.
         self.is_off = id & BUS_OFF != 0;
@@ -67,7 +67,7 @@ impl BusErrors {
         if self.is_off {
             to.note(format!(
                 "the controller of `{interface}` is off the bus after too many errors: check the wiring and \
-                 the bit rate, then `ip link set {interface} down` and `up`, or let the kernel restart it with \
+                 the bit rate, then run `ip link set {interface} down` and `ip link set {interface} up`, or let the kernel restart the controller with \
                  `ip link set {interface} type can restart-ms 100`"
             ));
         }

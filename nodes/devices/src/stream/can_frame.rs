@@ -40,8 +40,8 @@ pub(crate) fn message(frame: &[u8]) -> Option<&[u8]> {
 pub(crate) fn check_interface(name: &str, errors: &mut PlanErrors) {
     if name.is_empty() || name.len() > 15 || name.contains(['/', '\0']) || name.chars().any(char::is_whitespace) {
         errors
-            .at("interface", "not the name of an interface")
-            .help("write a name such as `can0`; `ip link` lists them");
+            .at("interface", format!("`interface` must be the name of a network interface, got {name:?}"))
+            .help("write a name that `ip link` lists, such as `can0`");
     }
 }
 
@@ -53,12 +53,12 @@ pub(crate) fn check_ids(ids: &[u32], errors: &mut PlanErrors) {
     if ids.len() > MAX_IDS {
         errors
             .at("ids", format!("`ids` must have at most {MAX_IDS} entries, got {}", ids.len()))
-            .help("leave `ids` out, and select downstream of this node");
+            .help("remove `ids`, and select frames downstream of this node");
     }
     if let Some(id) = ids.iter().find(|id| **id > LONGEST) {
         errors
             .at("ids", format!("an identifier must have at most 29 bits, got {id:#x}"))
-            .help("write an identifier without flags");
+            .help("write an identifier without flag bits, such as 0x1abcdef0");
     }
 }
 
@@ -104,7 +104,7 @@ fn parse_id(text: &str) -> Result<u32, &'static str> {
         id if is_long && id & ERROR != 0 && id <= ERROR | LONGEST => Ok(id),
         id @ ..=STANDARD if !is_long => Ok(id),
         id @ ..=LONGEST if is_long => Ok(id | EXTENDED),
-        _ => Err("the identifier is too large"),
+        _ => Err("expected an identifier of at most 11 bits, or of 29 bits in 8 digits"),
     }
 }
 
@@ -119,16 +119,16 @@ pub(crate) fn parse_log(line: &str) -> Result<Option<Logged<'_>>, &'static str> 
     let stamp = stamp.strip_prefix('(').and_then(|stamp| stamp.strip_suffix(')')).and_then(parse_stamp);
     let stamp = stamp.ok_or("expected a time at the beginning, such as (1436509052.249713)")?;
     let (Some(interface), Some(text)) = (words.next(), words.next()) else {
-        return Err("the interface and the frame are missing");
+        return Err("expected an interface and a frame after the time");
     };
     // candump adds the direction with `-x`.
     if words.any(|word| !matches!(word, "R" | "T")) {
-        return Err("found text after the frame");
+        return Err("expected `R`, `T` or the end of the line after the frame");
     }
-    let (id, rest) = text.split_once('#').ok_or("the frame has no `#`")?;
+    let (id, rest) = text.split_once('#').ok_or("expected `#` after the identifier")?;
     let mut id = parse_id(id)?;
     let mut frame = [0; FD];
-    let wrong = "expected data as pairs of hexadecimal digits, of a length that a frame can have";
+    let wrong = "expected data as pairs of hexadecimal digits, of a valid frame length";
     let size = if let Some(rest) = rest.strip_prefix('#') {
         let flags = rest.chars().next().and_then(|flags| flags.to_digit(16));
         let flags = flags.ok_or("expected a hexadecimal digit for the flags")? as u8;
@@ -140,7 +140,7 @@ pub(crate) fn parse_log(line: &str) -> Result<Option<Logged<'_>>, &'static str> 
         FD
     } else if let Some(length) = rest.strip_prefix('R') {
         let length = if length.is_empty() { Some(0) } else { length.parse().ok().filter(|length| *length <= 8) };
-        frame[4] = length.ok_or("expected a length of at most 8 for the request")?;
+        frame[4] = length.ok_or("expected a length of 0 to 8 after `R`")?;
         id |= REMOTE;
         CLASSIC
     } else {
@@ -162,7 +162,7 @@ pub(crate) fn write_log(message: &[u8], stamp: u64, interface: &str, line: &mut 
     let (frame, _) = frame(message, is_fd)?;
     let id = identifier(&frame);
     if id & REMOTE != 0 && (is_fd || frame[4] > 8) {
-        return Err("a request of a classic frame is limited to 8 bytes".into());
+        return Err("a remote request must be a classic frame of at most 8 bytes".into());
     }
     let (seconds, micros) = (stamp / 1_000_000_000, stamp % 1_000_000_000 / 1_000);
     // Writing to memory cannot fail.
@@ -280,21 +280,21 @@ mod tests {
             ("(1.1234567890) can0 123#11", "expected a time"),
             ("(99999999999999999999.0) can0 123#11", "expected a time"),
             ("(-1.5) can0 123#11", "expected a time"),
-            ("(1.5) can0", "interface and the frame"),
+            ("(1.5) can0", "an interface and a frame"),
             ("(1.5) can0 123#11 22", "after the frame"),
-            ("(1.5) can0 12311", "no `#`"),
+            ("(1.5) can0 12311", "expected `#`"),
             ("(1.5) can0 1234#11", "3 or 8"),
             ("(1.5) can0 +23#11", "3 or 8"),
             ("(1.5) can0 é1#11", "3 or 8"),
-            ("(1.5) can0 800#11", "too large"),
-            ("(1.5) can0 4FFFFFFF#11", "too large"),
+            ("(1.5) can0 800#11", "at most 11 bits"),
+            ("(1.5) can0 4FFFFFFF#11", "at most 11 bits"),
             ("(1.5) can0 123#1", "pairs"),
             ("(1.5) can0 123#1g", "pairs"),
             ("(1.5) can0 123#112233445566778899", "pairs"),
             ("(1.5) can0 123##1112233445566778899", "pairs"),
             ("(1.5) can0 123##", "flags"),
             ("(1.5) can0 123##é1", "flags"),
-            ("(1.5) can0 123#R9", "request"),
+            ("(1.5) can0 123#R9", "0 to 8"),
         ] {
             assert!(parse_log(line).is_err_and(|error| error.contains(why)), "{line}: {:?}", parse_log(line));
         }

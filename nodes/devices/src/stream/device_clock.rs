@@ -216,7 +216,7 @@ impl DeviceClock {
             }
             if self.offset.steps > 0 {
                 to.set("clock_steps", self.offset.steps as f64);
-                note += &format!(", set {} times", self.offset.steps);
+                note += &format!(", steps: {}", self.offset.steps);
             }
         } else {
             to.set("clock_delay_ms", ms(least as f64));

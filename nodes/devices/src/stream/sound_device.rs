@@ -2,7 +2,7 @@
 
 use limen::Folders;
 use limen::node::{Descriptors, Interest, PlanErrors, Watched};
-use limen::unit::Span;
+use limen::unit::{Span, show_ns};
 use limen_alsa::{Pcm, PcmCapabilities, PcmChannels, PcmDirection, PcmFormat, Setup, Wanted, WantedPart};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -105,15 +105,17 @@ pub fn sound_devices() -> Vec<FoundSoundDevice> {
 fn refuse(name: &str) -> Option<(String, &'static str)> {
     let is_plain =
         |text: &str, more: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || more.contains(char::from(b)));
-    let help =
-        "write a name that `limen-run doctor` lists, `default`, or one of your ALSA configuration (`~/.asoundrc`)";
+    let help = "write `default`, a name that `limen-run doctor` lists, or a name from `~/.asoundrc`";
     let (word, arguments) = name.split_once(':').unwrap_or((name, ""));
     if word.is_empty() || name.len() > MAX_NAME || !is_plain(word, "_-.") {
         return Some((format!("`{}` is not the name of a sound device", name.escape_debug()), help));
     }
     if name.contains(':') && !WITH_ARGUMENTS.contains(&word) {
-        let help = "give it a name of its own, without arguments, in your ALSA configuration (`~/.asoundrc`)";
-        return Some((format!("`{word}` with arguments could open any file or start a program"), help));
+        let help = "define a device without arguments in `~/.asoundrc`, and write its name in `pcm`";
+        return Some((
+            format!("`{word}` must have no arguments: an argument could open a file or start a program"),
+            help,
+        ));
     }
     if !is_plain(arguments, "_-.=,") {
         return Some((format!("`{}` is not the name of a sound device", name.escape_debug()), help));
@@ -152,20 +154,22 @@ impl Ask {
     /// Checks what can be checked without the device. Returns whether it may be opened.
     pub(crate) fn check(&self, device: &str, folders: &Folders, errors: &mut PlanErrors) -> bool {
         if !BUFFERS.contains(&self.buffer.as_nanos()) {
-            errors.at("buffer", "a buffer of 1 ms to 10 s is possible").help("write a time such as `200ms`");
+            errors
+                .at("buffer", format!("`buffer` must be 1ms to 10s, got {}", show_ns(self.buffer.as_nanos())))
+                .help("write a time such as `200ms`");
         }
         if let Some((message, help)) = refuse(device) {
             errors.at("pcm", message).help(help);
             return false;
         }
         if folders.input("/dev/snd").is_err() {
-            let help = "allow the folder of devices on the command line: `--allow-path /dev`";
+            let help = "add `--allow-path /dev` to the command line";
             errors.at("pcm", format!("the sound device `{device}` is outside the graph's folder")).help(help);
             return false;
         }
         if !limen_alsa::IS_LINKED {
             let help =
-                "build limen-run with `--features audio` (in a program of your own, that feature of limen-devices)";
+                "build limen-run with `--features audio`, or your program with the feature `audio` of limen-devices";
             errors.at("pcm", "this program was built without sound devices").help(help);
             return false;
         }
@@ -190,9 +194,9 @@ impl Ask {
                         WantedPart::Format if self.format.is_some() => "format",
                         WantedPart::Format => "pcm",
                     };
-                    let mut help = format!("`{device}` has {has}");
+                    let mut help = format!("write a value that `{device}` supports: {has}");
                     if let Some(arguments) = device.strip_prefix("hw:") {
-                        help = format!("{help}; `plughw:{arguments}` converts");
+                        help = format!("{help}; or write `pcm: plughw:{arguments}`, which converts");
                     }
                     errors.at(field, message).help(help);
                 }
@@ -200,9 +204,11 @@ impl Ask {
             }
             Err(error) => {
                 let help = match error.kind() {
-                    io::ErrorKind::ResourceBusy => "close the program that uses it, or write another device",
-                    io::ErrorKind::PermissionDenied => "the user needs the rights of the group `audio`",
-                    _ => "`limen-run doctor` lists the sound devices of this machine",
+                    io::ErrorKind::ResourceBusy => "close the program that uses the device, or write another device",
+                    io::ErrorKind::PermissionDenied => {
+                        "add the user to the group `audio`: `sudo usermod -aG audio $USER`"
+                    }
+                    _ => "write a device that `limen-run doctor` lists",
                 };
                 errors.at("pcm", format!("`{device}`: {error}")).help(help);
                 None
