@@ -85,7 +85,7 @@ fn a_full_disk_loses_what_is_counted() {
             .unwrap_or_default()
             .to_string();
         assert!(
-            text.contains("r.mcap: File too large") && text.contains("messages before this one are lost"),
+            text.contains("r.mcap: File too large") && text.contains("messages lost before this message"),
             "{text}"
         );
         // Nothing but whole chunks is left.
@@ -287,7 +287,7 @@ fn mistakes_about_recordings_are_named() {
         (replay("path: run.mcap", "cam/boxes"), "write `bag/cam.boxes`"),
         (replay("path: run.mcap", "").replace("bag/", "bag"), "write one of `bag/cam.boxes`, `bag/cam.image`"),
         (replay("path: run.mcap", "x"), "`cam.boxes` for /cam/boxes (foxglove"),
-        (replay("path: run.mcap, topics: { x: /none }", "x"), "there is no topic `/none` with messages"),
+        (replay("path: run.mcap, topics: { x: /none }", "x"), "expected a topic with messages, found `/none`"),
         (replay("path: run.mcap, pace: 0", "cam.boxes"), "found 0"),
         (replay("path: run.mcap, repeat: 0", "cam.boxes"), "`repeat` must be at least 1, got 0"),
         (record("topics: { z: { as: imu } }"), "`z` is not an input"),
@@ -315,7 +315,7 @@ fn mistakes_about_recordings_are_named() {
     for (words, code, expected) in [
         ("recover none.mcap", 1, "No such file"),
         ("recover text.mcap", 1, "not an MCAP file"),
-        ("recover empty.mcap", 1, "it is empty"),
+        ("recover empty.mcap", 1, "the file is empty"),
         ("recover magic.mcap", 1, "no message can be recovered"),
         ("recover head.mcap", 1, "no message can be recovered"),
         ("recover run.mcap --out /", 0, "run.mcap is complete"),

@@ -368,7 +368,7 @@ def changed(path):
         writer.finish()
     (FOLDER / "changed.yaml").write_text(f"version: 1\nnodes:\n  bag: {{ kind: replay, config: {{ path: {to.relative_to(FOLDER)}, pace: max }} }}\n" + written({"imu": "bag/imu"}, "changed"))
     ran = subprocess.run([LIMEN, str(FOLDER / "changed.yaml")], capture_output=True, text=True)
-    assert ran.returncode == 2 and "its schema has `float32 w` in `geometry_msgs/Quaternion`, expected `float64 w`" in ran.stderr, ran.stderr
+    assert ran.returncode == 2 and "expected `float64 w` in `geometry_msgs/Quaternion` of the schema, found `float32 w`" in ran.stderr, ran.stderr
 
 
 def recompressed(path, compression, name=None, **options):

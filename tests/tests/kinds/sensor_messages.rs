@@ -140,7 +140,9 @@ fn fields_of_later_points_are_found_by_their_names() {
     let row = [[1, 2, 3, 7, 9]];
     assert_eq!(serde_json::Value::from(values), serde_json::json!([row, row, row, row]));
     assert_eq!(report.metric("bag.malformed"), Some(1.0));
-    let is_told =
-        report.notes.iter().any(|note| note.contains("its points have no `ring`; their fields are x, y, z, tag"));
+    let is_told = report
+        .notes
+        .iter()
+        .any(|note| note.contains("expected points with a field `ring`, found the fields x, y, z, tag"));
     assert!(is_told, "{:?}", report.notes);
 }

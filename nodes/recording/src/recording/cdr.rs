@@ -14,7 +14,7 @@ pub(crate) struct CdrReader<'a> {
 }
 
 /// Why a message cannot be read.
-pub(crate) const CUT: &str = "it ends within a field";
+pub(crate) const CUT: &str = "the message ends within a field";
 
 macro_rules! numbers {
     ($($name:ident $type:ty),+) => {

@@ -39,7 +39,7 @@ pub(crate) const MAX_COLUMNS: usize = 16;
 pub(crate) fn point_columns(names: &mut [&[u8]], columns: &mut [(usize, DType)]) -> Result<DType, String> {
     const FIRST: [&[u8]; 4] = [b"x", b"y", b"z", b"intensity"];
     if names.is_empty() {
-        return Err("its points have no values".into());
+        return Err("expected a value for each point, found none".into());
     }
     if let Some(missing) = FIRST[..3].iter().find(|name| !names.contains(name)) {
         return Err(no_field(missing, names));
@@ -64,7 +64,7 @@ fn columns_type(columns: &[(usize, DType)]) -> DType {
 
 fn no_field(missing: &[u8], names: &[&[u8]]) -> String {
     let listed: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
-    format!("its points have no `{}`; their fields are {}", missing.escape_ascii(), listed.join(", "))
+    format!("expected points with a field `{}`, found the fields {}", missing.escape_ascii(), listed.join(", "))
 }
 
 /// A message.
@@ -112,7 +112,7 @@ impl<'a> Decoded<'a> {
     /// Checks that the elements are all there.
     pub(crate) fn check(self) -> Result<Self, String> {
         let expected =
-            self.elements().and_then(|n| n.checked_mul(self.dtype.size())).ok_or("its shape is too large")?;
+            self.elements().and_then(|n| n.checked_mul(self.dtype.size())).ok_or("the shape is too large")?;
         let there = match self.elements {
             Elements::Plain(bytes) => bytes.len(),
             Elements::Rows { data, step, row, .. } => {
@@ -298,8 +298,8 @@ mod tests {
             (&[("ring", u16), ("z", f32), ("intensity", f32), ("y", f32), ("x", f32)], Ok((f32, vec![4, 3, 1, 2, 0]))),
             (&[("x", f32), ("y", f32), ("z", f32), ("timestamp", f64)], Ok((f64, vec![0, 1, 2, 3]))),
             (&[("x", f32), ("y", f32), ("z", f32), ("t", u32)], Ok((f64, vec![0, 1, 2, 3]))),
-            (&[("x", f32), ("range", f32)], Err("its points have no `y`; their fields are x, range")),
-            (&[], Err("its points have no values")),
+            (&[("x", f32), ("range", f32)], Err("expected points with a field `y`, found the fields x, range")),
+            (&[], Err("expected a value for each point, found none")),
         ] {
             let mut names: Vec<&[u8]> = fields.iter().map(|(name, _)| name.as_bytes()).collect();
             let mut columns: Vec<(usize, DType)> =

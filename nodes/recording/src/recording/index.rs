@@ -93,7 +93,7 @@ impl<R: Read + Seek> Index<R> {
             return wrong(at, "the index points to a record that ends beyond the file");
         }
         let Some(left) = self.left.checked_sub(HEAD + length) else {
-            return wrong(at, "the index points to the same places repeatedly");
+            return wrong(at, "the index points to a record repeatedly");
         };
         self.left = left;
         // At most MAX_RECORD.
@@ -196,7 +196,7 @@ impl<R: Read + Seek> Index<R> {
     /// Compares the data, which ends at `end`, with its checksum, if it has one.
     fn check_data(&mut self, end: u64) -> Result<(), IndexFault> {
         let Some(at) = end.checked_sub(DATA_END) else { return wrong(end, "the index begins within the data") };
-        self.read(at, op::DATA_END, "the end of the data")?;
+        self.read(at, op::DATA_END, "an end of the data")?;
         let crc = self.record.first_chunk().map_or(0, |crc| u32::from_le_bytes(*crc));
         if crc == 0 {
             return Ok(());
@@ -231,25 +231,39 @@ impl<R: Read + Seek> Index<R> {
         let at = index.chunk_start_offset;
         self.read(at, op::CHUNK, "a chunk")?;
         if self.record.len() as u64 + HEAD != index.chunk_length {
-            return wrong(from, format!("the index states {} bytes for a chunk", index.chunk_length));
+            return wrong(
+                from,
+                format!(
+                    "the index declares {} bytes for a chunk, found {}",
+                    index.chunk_length,
+                    self.record.len() as u64 + HEAD
+                ),
+            );
         }
         if let Err(why) = self.unpack() {
             return wrong(at, why);
         }
         if index.uncompressed_size != self.chunk.len() as u64 {
-            return wrong(from, format!("the index states {} bytes of records for a chunk", index.uncompressed_size));
+            return wrong(
+                from,
+                format!(
+                    "the index declares {} bytes of records for a chunk, found {}",
+                    index.uncompressed_size,
+                    self.chunk.len()
+                ),
+            );
         }
         let messages = messages(&self.chunk);
         let times = index.message_start_time..=index.message_end_time;
         if messages.iter().any(|message| !times.contains(&message.time)) {
-            return wrong(from, "the index states wrong times of a chunk");
+            return wrong(from, "a message of a chunk is outside the time range in the index");
         }
         self.used.extend(messages.iter().map(|message| message.channel));
         let mut is_indexed = vec![false; messages.len()];
         for (channel, at) in &index.message_index_offsets {
-            self.read(*at, op::MESSAGE_INDEX, "the places of messages")?;
+            self.read(*at, op::MESSAGE_INDEX, "a message index")?;
             let Ok(Record::MessageIndex(found)) = record::parse(op::MESSAGE_INDEX, &self.record) else {
-                return wrong(*at, "the places of messages cannot be read");
+                return wrong(*at, "a message index cannot be read");
             };
             for entry in &found.records {
                 let expected = ChunkMessage { at: entry.offset, channel: *channel, time: entry.log_time };
@@ -265,7 +279,7 @@ impl<R: Read + Seek> Index<R> {
         let has_places = !index.message_index_offsets.is_empty() || index.message_index_length > 0;
         let missing = is_indexed.iter().filter(|is_indexed| !**is_indexed).count();
         if has_places && missing > 0 {
-            return wrong(from, format!("{missing} messages of a chunk are not in the index"));
+            return wrong(from, format!("messages of a chunk that are missing from the index: {missing}"));
         }
         Ok(messages.len() as u64)
     }

@@ -41,24 +41,28 @@ impl TopicConfig {
             .filter(|(_, is_given)| is_given.is_some() && !is_scan)
         {
             errors
-                .at(format!("topics.{input}.{key}"), format!("`{key}` is only possible with `as: scan`"))
-                .help("remove it, or write `as: scan`");
+                .at(format!("topics.{input}.{key}"), format!("`{key}` needs `as: scan`"))
+                .help(format!("remove `{key}`, or write `as: scan`"));
         }
         let wrong = match self.angles {
-            None => Some("a scan needs `angles`, of its first and its last range"),
+            None => Some("expected `angles` for a scan, found none"),
             // A scanner that turns several times has more than 2π.
             Some([first, last]) if !(first.abs() <= 100.0 && last.abs() <= 100.0) => {
-                Some("an angle must be -100 to 100 rad")
+                Some("`angles` must be -100 to 100 rad")
             }
-            Some([first, last]) if first == last => Some("the first and the last range have the same angle"),
+            Some([first, last]) if first == last => Some("`angles` must be two different angles"),
             Some(_) => None,
         };
         if let Some(message) = wrong.filter(|_| is_scan) {
-            errors.at(format!("topics.{input}.angles"), message).help("write them in rad: `angles: [-1.57, 1.57]`");
+            errors
+                .at(format!("topics.{input}.angles"), message)
+                .help("write the angles of the first and the last range in rad: `angles: [-1.57, 1.57]`");
         }
         if let Some([least, most]) = self.ranges.filter(|[least, most]| !(0.0..=*most).contains(least)) {
             let message = format!("`ranges` must be [MIN, MAX] with 0 <= MIN <= MAX, got [{least}, {most}]");
-            errors.at(format!("topics.{input}.ranges"), message).help("write them in m: `ranges: [0.1, 30]`");
+            errors
+                .at(format!("topics.{input}.ranges"), message)
+                .help("write the least and the greatest range in m: `ranges: [0.1, 30]`");
         }
     }
 }
@@ -93,7 +97,7 @@ impl InputTopics<'_> {
                 let inputs: Vec<&str> = given.inputs().map(|(input, _)| input).collect();
                 errors
                     .at(format!("topics.{name}"), format!("`{name}` is not an input"))
-                    .help(format!("name an input: {}", inputs.join(", ")));
+                    .help(format!("write an input of this node: {}", inputs.join(", ")));
             }
         }
         let mut topics = BTreeSet::new();
@@ -102,7 +106,7 @@ impl InputTopics<'_> {
             if topic.is_empty() {
                 errors
                     .at(format!("topics.{input}.topic"), "`topic` must not be empty")
-                    .help("write one such as `/camera/image`");
+                    .help("write a topic such as `/camera/image`");
             } else if !topics.insert(topic.clone()) {
                 errors
                     .input(input, format!("two inputs have the topic `{topic}`"))
@@ -116,7 +120,7 @@ impl InputTopics<'_> {
                     meaning == Meaning::Location && meaning.check(&spec.clone().with_dtype(DType::F64)).is_ok();
                 errors
                     .at(format!("topics.{input}.as"), format!("`{name}` expects {expected}, found {spec} in `{input}`"))
-                    .help(if is_rounded { READ_AS_F64 } else { "choose another meaning, or leave out `as`" });
+                    .help(if is_rounded { READ_AS_F64 } else { "write another value for `as`, or remove `as`" });
             }
             if let Some(topic) = self.topics.get(input) {
                 topic.check_scan(input, errors);
@@ -130,7 +134,7 @@ impl InputTopics<'_> {
     /// An input has no spec.
     pub(crate) fn channels(self, cx: &Building<'_>) -> Result<Vec<Channel>, NodeError> {
         let channel = |(input, spec): &(String, Option<PortSpec>)| {
-            let unknown = || NodeError::input(&**input, "its shape is unknown during planning");
+            let unknown = || NodeError::input(&**input, "the shape is unknown during planning");
             let spec = spec.as_ref().ok_or_else(unknown)?;
             let config = self.topics.get(input);
             let frame = config.map(|topic| topic.frame.clone()).unwrap_or_default();

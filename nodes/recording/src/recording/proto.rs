@@ -140,7 +140,7 @@ pub(crate) fn read(mut data: &[u8]) -> impl Iterator<Item = Result<(u32, ProtoVa
 
 fn one<'a>(data: &mut &'a [u8]) -> Result<(u32, ProtoValue<'a>), String> {
     let wrong = |error: prost::DecodeError| error.to_string();
-    let cut = || "it ends within a field".to_string();
+    let cut = || "the message ends within a field".to_string();
     let (tag, wire) = decode_key(data).map_err(wrong)?;
     let value = match wire {
         WireType::Varint => ProtoValue::Varint(decode_varint(data).map_err(wrong)?),
@@ -153,7 +153,9 @@ fn one<'a>(data: &mut &'a [u8]) -> Result<(u32, ProtoValue<'a>), String> {
             *data = rest;
             ProtoValue::Bytes(bytes)
         }
-        WireType::StartGroup | WireType::EndGroup => return Err("it has a group, which is obsolete".into()),
+        WireType::StartGroup | WireType::EndGroup => {
+            return Err("expected fields, found a group, which protobuf no longer supports".into());
+        }
     };
     Ok((tag, value))
 }

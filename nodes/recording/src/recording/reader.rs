@@ -183,7 +183,7 @@ impl<R: Read> RecordingReader<R> {
         let mut magic = [0; mcap::MAGIC.len()];
         let read = read_up_to(&mut from, &mut magic)?;
         if magic != mcap::MAGIC {
-            let why = if size == 0 { "it is empty" } else { "not an MCAP file" };
+            let why = if size == 0 { "the file is empty" } else { "not an MCAP file" };
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         Ok(RecordingReader {
@@ -325,17 +325,17 @@ impl<R: Read> RecordingReader<R> {
         let read = read_up_to(&mut self.from, &mut head)?;
         self.at += read as u64;
         if read < HEAD {
-            return Ok(self.cut(start, "it ends without its summary"));
+            return Ok(self.cut(start, "the file ends without a summary"));
         }
         let (opcode, length) = (head[0], length_of(&head));
         let left = self.size.saturating_sub(self.at);
         let is_cut = length > left;
         if is_cut && !(opcode == op::CHUNK && left <= MAX_RECORD as u64) {
-            return Ok(self.cut(start, "it ends within a record"));
+            return Ok(self.cut(start, "the file ends within a record"));
         }
         if opcode == 0 || (!is_cut && length > MAX_RECORD as u64 && may_hold_messages(opcode)) {
             self.is_done = true;
-            let why = format!("a record of type {opcode:#04x} with {length} bytes");
+            let why = format!("invalid record: type {opcode:#04x}, {length} bytes");
             self.unreadable.add(start, self.size.saturating_sub(start), why);
             return Ok(ReaderStep::End);
         }
@@ -365,7 +365,7 @@ impl<R: Read> RecordingReader<R> {
         (self.at, self.work, reading.left) =
             (self.at + read as u64, self.work + read as u64, reading.left - read as u64);
         if read < most && !reading.is_cut {
-            return Ok(self.cut(reading.start, "it ends within a record"));
+            return Ok(self.cut(reading.start, "the file ends within a record"));
         }
         let opcode = reading.head[0];
         if opcode != op::FOOTER {
@@ -438,7 +438,7 @@ impl<R: Read> RecordingReader<R> {
         const NAME: usize = 28;
         const RECORDS: usize = NAME + 4 + 8;
         if self.record.len() < RECORDS || self.record[NAME..NAME + 4] != [0; 4] {
-            return self.cut(start, "it ends within a chunk");
+            return self.cut(start, "the file ends within a chunk");
         }
         // The records stay where they are.
         self.chunk = std::mem::take(&mut self.record);
@@ -453,7 +453,7 @@ impl<R: Read> RecordingReader<R> {
         let read = read_up_to(&mut self.from, &mut magic)?;
         self.at += read as u64;
         if magic != mcap::MAGIC {
-            return Ok(self.cut(start, "it ends within its last bytes"));
+            return Ok(self.cut(start, "the file ends within the closing magic bytes"));
         }
         self.is_done = true;
         let (covered, crc) = record.split_at(record.len().min(16));
@@ -515,20 +515,20 @@ impl<R: Read> RecordingReader<R> {
     fn define(&mut self, opcode: u8, record: &[u8]) -> Result<(), String> {
         self.defined = self.defined.saturating_add(record.len());
         if self.defined > MAX_DEFINITIONS {
-            return Err(format!("its schemas, channels and metadata have more than {MAX_DEFINITIONS} bytes"));
+            return Err(format!("schemas, channels and metadata must have at most {MAX_DEFINITIONS} bytes, got more"));
         }
         match record::parse(opcode, record)? {
             Record::Header(header) => self.profile = header.profile,
             Record::Schema { header, data } if header.id > 0 => {
                 if self.schemas.len() >= MAX_CHANNELS && !self.schemas.contains_key(&header.id) {
-                    return Err(format!("it has more than {MAX_CHANNELS} schemas"));
+                    return Err(format!("a recording must have at most {MAX_CHANNELS} schemas, got more"));
                 }
                 let schema = Schema { name: header.name, encoding: header.encoding, data: data.into_owned() };
                 self.schemas.entry(header.id).or_insert(schema);
             }
             Record::Channel(mcap::records::Channel { id, schema_id, topic, message_encoding, metadata }) => {
                 if self.channels.len() >= MAX_CHANNELS && !self.channels.contains_key(&id) {
-                    return Err(format!("it has more than {MAX_CHANNELS} channels"));
+                    return Err(format!("a recording must have at most {MAX_CHANNELS} channels, got more"));
                 }
                 let channel = Channel { topic, schema: schema_id, encoding: message_encoding, metadata };
                 self.channels.entry(id).or_insert(channel);
@@ -569,8 +569,11 @@ impl<R: Read> RecordingReader<R> {
             return match header.filter(|(header, _)| self.channels.contains_key(&header.channel_id)) {
                 Some((header, data)) => ReaderStep::Message(header, self.next - data..self.next),
                 None => {
-                    let why =
-                        if header.is_some() { "a message of an undefined channel" } else { "a message without times" };
+                    let why = if header.is_some() {
+                        "the channel of a message is undefined"
+                    } else {
+                        "a message ends within its header"
+                    };
                     self.unreadable.add(at, (length + HEAD) as u64, why);
                     ReaderStep::Other
                 }

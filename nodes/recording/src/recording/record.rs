@@ -42,7 +42,7 @@ fn layout(opcode: u8) -> &'static [Field] {
 /// # Errors
 /// Why the record cannot be parsed.
 pub(super) fn parse(opcode: u8, record: &[u8]) -> Result<Record<'_>, String> {
-    check(opcode, record).ok_or("a length within it is greater than what is left of it")?;
+    check(opcode, record).ok_or("a length in the record exceeds the rest of the record")?;
     mcap::parse_record(opcode, record).map_err(|error| error.to_string())
 }
 
@@ -116,7 +116,7 @@ mod tests {
                     let mut damaged = record.clone();
                     damaged[at..at + 4].copy_from_slice(&wrong.to_le_bytes());
                     let why = parse(opcode, &damaged).unwrap_err();
-                    assert_eq!(why, "a length within it is greater than what is left of it", "{opcode:#04x} at {at}");
+                    assert_eq!(why, "a length in the record exceeds the rest of the record", "{opcode:#04x} at {at}");
                 }
             }
             for cut in 0..record.len() {

@@ -92,7 +92,7 @@ pub fn inspect(file: InputFile) -> io::Result<Repair> {
 /// hold the same messages. Then it is removed.
 pub fn repair(file: InputFile, to: Target) -> io::Result<Repair> {
     if to.path().symlink_metadata().is_ok() {
-        return Err(io::Error::new(ErrorKind::AlreadyExists, format!("`{}` exists", to.path().display())));
+        return Err(io::Error::new(ErrorKind::AlreadyExists, format!("`{}` already exists", to.path().display())));
     }
     let old = InputFile::again(file.real())?;
     let mut reader = begin(file)?;

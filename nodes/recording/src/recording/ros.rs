@@ -122,7 +122,7 @@ pub(crate) fn decode<'a>(schema: &str, message: &'a [u8], dtype: Option<DType>) 
         _ => match (schema.strip_prefix("std_msgs/msg/"), schema.strip_prefix(GEOMETRY).and_then(Geometry::of)) {
             (Some(name), _) => standard(name, &mut cdr, dtype),
             (None, Some(of)) => geometry(of, &mut cdr, dtype),
-            (None, None) => Err("its type is unknown".into()),
+            (None, None) => Err("the type of the message is unknown".into()),
         },
     }
 }
@@ -194,13 +194,13 @@ fn floats<'a>(stamp: Option<u64>, cdr: &mut CdrReader<'a>) -> Result<Decoded<'a>
 }
 
 fn little(cdr: &CdrReader<'_>) -> Result<(), String> {
-    if cdr.is_big_endian() { Err("its numbers are in big-endian order".into()) } else { Ok(()) }
+    if cdr.is_big_endian() { Err("expected little-endian numbers, found big-endian numbers".into()) } else { Ok(()) }
 }
 
 /// A number or an array of `std_msgs`.
 fn standard<'a>(name: &str, cdr: &mut CdrReader<'a>, recorded: Option<DType>) -> Result<Decoded<'a>, String> {
     let (of, is_array) = name.strip_suffix("MultiArray").map_or((name, false), |of| (of, true));
-    let dtype = element_type(of).ok_or("its type is unknown")?;
+    let dtype = element_type(of).ok_or("the type of the message is unknown")?;
     // Shorter floats are recorded as those of 32 bits.
     let shorter = recorded.filter(|recorded| matches!(recorded, DType::F16 | DType::BF16) && dtype == DType::F32);
     if is_array {
@@ -211,7 +211,7 @@ fn standard<'a>(name: &str, cdr: &mut CdrReader<'a>, recorded: Option<DType>) ->
             cdr.text()?;
             let size = cdr.u32()? as usize;
             cdr.u32()?;
-            *shape.get_mut(at).ok_or("it has more than 6 dims")? = size;
+            *shape.get_mut(at).ok_or("expected at most 6 dims, found more")? = size;
         }
         cdr.u32()?;
         let data = cdr.sequence(dtype.size())?;
@@ -268,7 +268,7 @@ pub(crate) fn pixel_rows<'a>(
                  `{encoding}`"
         )
     })?;
-    let row = width.checked_mul(channels * dtype.size()).ok_or("its width is too large")?;
+    let row = width.checked_mul(channels * dtype.size()).ok_or("the width is too large")?;
     let shape: &[usize] = if channels == 1 { &[height, width] } else { &[height, width, channels] };
     Ok(Decoded::new(stamp, dtype, shape, Elements::Rows { data, step, row, swap }))
 }
@@ -282,7 +282,7 @@ fn image<'a>(cdr: &mut CdrReader<'a>) -> Result<Decoded<'a>, String> {
     let data = cdr.sequence(1)?;
     let decoded = pixel_rows(stamp, &String::from_utf8_lossy(encoding), (height, width, step), data)?;
     if is_big && decoded.dtype.size() > 1 {
-        return Err("its pixels are in big-endian order".into());
+        return Err("expected little-endian pixels, found big-endian pixels".into());
     }
     Ok(decoded)
 }
@@ -305,31 +305,31 @@ fn points<'a>(cdr: &mut CdrReader<'a>) -> Result<Decoded<'a>, String> {
             6 => DType::U32,
             7 => DType::F32,
             8 => DType::F64,
-            _ => return Err(format!("a field has the type {kind}")),
+            _ => return Err(format!("the type of a field must be 1 to 8, got {kind}")),
         };
         for at in 0..count.min(MAX_COLUMNS + 1) {
-            *columns.get_mut(used).ok_or("its points have more than 16 values")? =
+            *columns.get_mut(used).ok_or("expected at most 16 values for each point, found more")? =
                 (offset.saturating_add(at * dtype.size()), dtype);
             names[used] = name;
             used += 1;
         }
     }
     if cdr.u8()? != 0 {
-        return Err("its points are in big-endian order".into());
+        return Err("expected little-endian points, found big-endian points".into());
     }
     let (stride, row) = (cdr.u32()? as usize, cdr.u32()? as usize);
     let data = cdr.sequence(1)?;
     if stride == 0 || used == 0 {
-        return Err("its points have no values".into());
+        return Err("expected a value for each point, found none".into());
     }
     if height > 1 && width.checked_mul(stride) != Some(row) {
-        return Err("its rows have bytes between them".into());
+        return Err("expected rows of points without padding, found padding".into());
     }
     if columns[..used].iter().any(|(offset, dtype)| offset.saturating_add(dtype.size()) > stride) {
-        return Err("a field lies beyond its point".into());
+        return Err("a field ends outside the point".into());
     }
     let dtype = point_columns(&mut names[..used], &mut columns[..used])?;
-    let points = height.checked_mul(width).ok_or("its size is too large")?;
+    let points = height.checked_mul(width).ok_or("the number of points is too large")?;
     Ok(Decoded::new(stamp, dtype, &[points, used], Elements::Points { data, stride, columns, names }).varying())
 }
 

@@ -269,7 +269,7 @@ fn ros_mismatch(schema: &str, definition: &str) -> Option<String> {
             if let Some(expected) = ros_fields(&name).filter(|_| has_fields)
                 && let Some((found, expected)) = first_difference(&fields, &expected)
             {
-                return Some(format!("its schema has {found} in `{name}`, expected {expected}"));
+                return Some(format!("expected {expected} in `{name}` of the schema, found {found}"));
             }
             fields.clear();
             name.clear();
@@ -335,7 +335,10 @@ fn foxglove_mismatch(schema: &str, data: &[u8]) -> Option<String> {
                     format!("{repeated}{of} {}", field.name()).chars().take(MOST_SHOWN).collect()
                 };
                 let (found, expected) = (shown(other), shown(ours));
-                return Some(format!("field {} of its schema is `{found}`, expected `{expected}`", ours.number()));
+                return Some(format!(
+                    "expected `{expected}` as field {} of the schema, found `{found}`",
+                    ours.number()
+                ));
             }
         }
     }
@@ -381,12 +384,12 @@ mod tests {
                     "float64[9] linear_acceleration_covariance",
                     "float64[9] linear_acceleration_covariance\nfloat64 temperature",
                 ),
-                Some("has `float64 temperature` in `sensor_msgs/Imu`, expected nothing"),
+                Some("expected nothing in `sensor_msgs/Imu` of the schema, found `float64 temperature`"),
             ),
             (
                 "sensor_msgs/msg/Imu",
                 imu.replace("float64 x\nfloat64 y\nfloat64 z\nfloat64 w", "float64 w\nfloat64 x\nfloat64 y\nfloat64 z"),
-                Some("has `float64 w` in `geometry_msgs/Quaternion`, expected `float64 x`"),
+                Some("expected `float64 x` in `geometry_msgs/Quaternion` of the schema, found `float64 w`"),
             ),
             // What is read alike is no difference.
             ("std_msgs/msg/Bool", "bool data".into(), None),
@@ -397,7 +400,7 @@ mod tests {
             (
                 "std_msgs/msg/Float32",
                 "float64 data".into(),
-                Some("has `float64 data` in `std_msgs/Float32`, expected `float32 data`"),
+                Some("expected `float32 data` in `std_msgs/Float32` of the schema, found `float64 data`"),
             ),
         ] {
             let found = mismatch(name, "ros2msg", text.as_bytes());
@@ -419,7 +422,7 @@ mod tests {
             let width = &mut set.file[1].message_type[0].field[2];
             (width.name, width.r#type) = (Some(name.into()), Some(of.into()));
             let found = mismatch("foxglove.RawImage", "protobuf", &set.encode_to_vec()).unwrap();
-            assert_eq!(found, format!("field 2 of its schema is `{shown}`, expected `fixed32 width`"));
+            assert_eq!(found, format!("expected `fixed32 width` as field 2 of the schema, found `{shown}`"));
         }
         // What is made to take memory, time or the stack is not compared.
         assert_eq!(mismatch("foxglove.RawImage", "protobuf", &[0x0a, 0].repeat(1 << 20)), None);

@@ -214,7 +214,7 @@ impl Topic {
         // A port for such tensors would have no elements.
         let fixed = if decoded.varies { decoded.shape().get(1..).unwrap_or_default() } else { decoded.shape() };
         if self.recorded.is_none() && fixed.contains(&0) {
-            return Err(format!("its shape {:?} has no elements", decoded.shape()));
+            return Err(format!("expected a shape with elements, found {:?}", decoded.shape()));
         }
         decoded.check()
     }
@@ -257,15 +257,17 @@ fn foxglove<'a>(form: Foxglove, data: &'a [u8], recorded: Option<&PortSpec>) -> 
             | (Foxglove::CompressedImage, 2)
             | (Foxglove::PointCloud, 6)
             | (Foxglove::ImageAnnotations, 1000) => {
-                bytes = value.bytes().ok_or("its data is not bytes")?;
+                bytes = value.bytes().ok_or("expected the data as bytes, found another type")?;
             }
             (Foxglove::PointCloud, 5) => {
-                let field = value.bytes().ok_or("a field is not a message")?;
-                let to = columns.get_mut(used).ok_or("its points have more than 16 values")?;
+                let field = value.bytes().ok_or("expected a message for each field, found another type")?;
+                let to = columns.get_mut(used).ok_or("expected at most 16 values for each point, found more")?;
                 (names[used], *to) = column(field)?;
                 used += 1;
             }
-            (Foxglove::PoseInFrame, 3) => pose = read_pose(value.bytes().ok_or("its pose is not a message")?)?,
+            (Foxglove::PoseInFrame, 3) => {
+                pose = read_pose(value.bytes().ok_or("expected a message for the pose, found another type")?)?
+            }
             (Foxglove::LocationFix, 1..=3) => doubles[tag as usize] = value.double().unwrap_or(0.0),
             (Foxglove::RawImage, 2 | 3 | 5) | (Foxglove::PointCloud, 4) => {
                 numbers[tag as usize] = value.number().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
@@ -280,10 +282,10 @@ fn foxglove<'a>(form: Foxglove, data: &'a [u8], recorded: Option<&PortSpec>) -> 
             let dtype = point_columns(&mut names[..used], &mut columns[..used])?;
             let stride = numbers[4];
             if stride == 0 || used == 0 {
-                return Err("its points have no values".into());
+                return Err("expected a value for each point, found none".into());
             }
             if columns[..used].iter().any(|(offset, dtype)| offset.saturating_add(dtype.size()) > stride) {
-                return Err("a field lies beyond its point".into());
+                return Err("a field ends outside the point".into());
             }
             let elements = Elements::Points { data: bytes, stride, columns, names };
             Decoded::new(stamp, dtype, &[bytes.len() / stride, used], elements).varying()
@@ -316,7 +318,7 @@ fn column(field: &[u8]) -> Result<(&[u8], (usize, DType)), String> {
         6 => DType::I32,
         7 => DType::F32,
         8 => DType::F64,
-        _ => return Err(format!("a field has the type {kind}")),
+        _ => return Err(format!("the type of a field must be 1 to 8, got {kind}")),
     };
     Ok((name, (usize::try_from(offset).unwrap_or(usize::MAX), dtype)))
 }
@@ -345,7 +347,9 @@ fn read_pose(data: &[u8]) -> Result<[f64; 7], String> {
             2 => (3, 4),
             _ => continue,
         };
-        for field in proto::read(value.bytes().ok_or("a part of its pose is not a message")?) {
+        for field in
+            proto::read(value.bytes().ok_or("expected a message for each part of the pose, found another type")?)
+        {
             let (tag, value) = field?;
             if let Some(value) = value.double().filter(|_| (1..=most).contains(&tag)) {
                 pose[start + tag as usize - 1] = value;
@@ -392,8 +396,8 @@ fn own<'a>(data: &'a [u8], dtype: DType, recorded: Option<&PortSpec>) -> Result<
         Some(shape) => {
             let mut rank = 0;
             for length in proto::varints(shape) {
-                let length = length.and_then(|n| usize::try_from(n).ok()).ok_or("its shape is malformed")?;
-                *dims.get_mut(rank).ok_or("it has more than 6 dims")? = length;
+                let length = length.and_then(|n| usize::try_from(n).ok()).ok_or("the shape is malformed")?;
+                *dims.get_mut(rank).ok_or("expected at most 6 dims, found more")? = length;
                 rank += 1;
             }
             &dims[..rank]

@@ -23,7 +23,7 @@ const MAX_RATIO: u64 = 1000;
 /// file.
 pub(super) fn check_total(unpacked: u64, file: u64) -> Result<(), String> {
     if unpacked > file.saturating_mul(MAX_RATIO).max(FREE) {
-        return Err(format!("its chunks decompress to more than {MAX_RATIO} times the size of the file"));
+        return Err(format!("the chunks decompress to more than {MAX_RATIO} times the size of the file"));
     }
     Ok(())
 }
@@ -59,6 +59,10 @@ pub(super) fn grow(buffer: &mut Vec<u8>, more: usize, most: usize) {
     }
 }
 
+fn zstd(error: impl std::fmt::Display) -> String {
+    format!("a zstd chunk cannot be decompressed: {error}")
+}
+
 impl Unpacking {
     /// Begins to unpack the chunk in a record, which it takes if it can.
     ///
@@ -66,10 +70,11 @@ impl Unpacking {
     /// What is wrong with the chunk.
     pub(super) fn new(record: &mut Vec<u8>) -> Result<Self, String> {
         let Record::Chunk { header, data } = record::parse(op::CHUNK, record)? else {
-            return Err("not a chunk".into());
+            return Err("expected a chunk, found another record".into());
         };
         let size = usize::try_from(header.uncompressed_size).ok().filter(|size| *size <= MAX_RECORD);
-        let size = size.ok_or_else(|| format!("a chunk of {} bytes", header.uncompressed_size))?;
+        let size = size
+            .ok_or_else(|| format!("a chunk must be at most {MAX_RECORD} bytes, got {}", header.uncompressed_size))?;
         // Times, size, checksum, and two lengths stand before the records.
         let begin = 40 + header.compression.len();
         let end = begin + data.len();
@@ -81,10 +86,10 @@ impl Unpacking {
             "lz4" => Decoder::Lz4(Box::new(FrameDecoder::new(bytes))),
             "zstd" => {
                 let mut decoder = ZstdDecoder::new();
-                decoder.init(&mut bytes).map_err(|e| format!("a zstd chunk: {e}"))?;
+                decoder.init(&mut bytes).map_err(zstd)?;
                 Decoder::Zstd(Box::new(decoder), bytes)
             }
-            other => return Err(format!("a chunk with the unknown compression `{other}`")),
+            other => return Err(format!("expected a chunk compressed with `lz4`, `zstd` or nothing, found `{other}`")),
         };
         Ok(Unpacking { decoder, size, crc: header.uncompressed_crc, hasher: crc32fast::Hasher::new() })
     }
@@ -103,7 +108,7 @@ impl Unpacking {
         into.truncate(before + read);
         self.hasher.update(&into[before..]);
         if into.len() > self.size || (is_end && into.len() < self.size) {
-            return Err(format!("a chunk of {} bytes decompresses to {}", self.size, into.len()));
+            return Err(format!("expected {} bytes from a chunk, found {}", self.size, into.len()));
         }
         if is_end && self.crc != 0 && std::mem::take(&mut self.hasher).finalize() != self.crc {
             return Err("a chunk does not match its checksum".into());
@@ -119,16 +124,17 @@ impl Unpacking {
                 Ok((read, read < into.len()))
             }
             Decoder::Lz4(decoder) => {
-                let read = read_up_to(decoder, into).map_err(|e| format!("an lz4 chunk: {e}"))?;
+                let read =
+                    read_up_to(decoder, into).map_err(|e| format!("an lz4 chunk cannot be decompressed: {e}"))?;
                 Ok((read, read < into.len()))
             }
             Decoder::Zstd(decoder, bytes) => {
                 // A frame keeps its window back, so a piece may come to nothing.
                 if !decoder.is_finished() && decoder.can_collect() < into.len() {
                     let blocks = BlockDecodingStrategy::UptoBlocks(BLOCKS);
-                    decoder.decode_blocks(bytes, blocks).map_err(|e| format!("a zstd chunk: {e}"))?;
+                    decoder.decode_blocks(bytes, blocks).map_err(zstd)?;
                 }
-                let read = read_up_to(&mut **decoder, into).map_err(|e| format!("a zstd chunk: {e}"))?;
+                let read = read_up_to(&mut **decoder, into).map_err(zstd)?;
                 Ok((read, decoder.is_finished() && decoder.can_collect() == 0 && read < into.len()))
             }
         }

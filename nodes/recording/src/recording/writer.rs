@@ -253,7 +253,7 @@ impl RecordingWriter {
             if now < self.retry_at {
                 return Err(NodeError::input(
                     &*self.path,
-                    "the last write failed; limen tries another file once per second",
+                    "the previous write failed; limen tries another file once per second",
                 ));
             }
             let begun = self.begin(false, now);
@@ -285,7 +285,7 @@ impl RecordingWriter {
         let before = open.complete;
         open.complete = open.writer.end();
         if limen::files::is_deleted(open.writer.file()) {
-            let gone = io::Error::new(ErrorKind::NotFound, "the file was deleted while it was written");
+            let gone = io::Error::new(ErrorKind::NotFound, "the file was deleted during the recording");
             return Err(self.fail(gone, in_call, now));
         }
         self.messages += self.pending;
@@ -309,7 +309,8 @@ impl RecordingWriter {
         let _ = part.finish();
         // What follows is cut off. If cutting fails as well, a reader counts what it cannot read.
         let _ = writer.file().set_len(complete);
-        let text = format!("{error}; {complete} bytes are complete, {lost} messages before this one are lost");
+        let text =
+            format!("{error}; the file has {complete} complete bytes, messages lost before this message: {lost}");
         let judged = self.full.judge(NodeError::file(path, io::Error::new(error.kind(), text)));
         self.full.lose_by(&error, lost);
         judged
@@ -323,7 +324,8 @@ impl RecordingWriter {
         let _ = open.part.finish();
         let Err(error) = finished else { return Ok(()) };
         let _ = open.writer.file().set_len(open.complete);
-        let text = format!("{error}; the messages are complete, the index is not: `limen-run recover` writes one");
+        let text =
+            format!("{error}; the messages are complete, the index is not: `limen-run recover` writes the index");
         Err(self.full.judge(NodeError::file(open.path, io::Error::new(error.kind(), text))))
     }
 }

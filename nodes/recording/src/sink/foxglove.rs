@@ -183,15 +183,17 @@ impl FoxgloveConfig {
             let bytes = self.inputs().largest(name, spec).saturating_add(BESIDES);
             match self.backlog {
                 _ if bytes > isize::MAX as usize => {
-                    let help = "make the message smaller upstream, or remove the input";
-                    errors.input(name, format!("the message of {spec} has no bound")).help(help);
+                    let help = format!("bound the dims of `{name}` upstream, or remove the input `{name}`");
+                    errors.input(name, format!("expected messages of bounded size, found {spec}")).help(help);
                 }
                 Some(backlog) if bytes as u64 > backlog.0 => {
                     let message = format!(
                         "`backlog` must be at least {bytes} bytes, the largest message of `{name}`, got {}",
                         backlog.0
                     );
-                    errors.at("backlog", message).help("remove `backlog`, or write a size that holds the message");
+                    errors
+                        .at("backlog", message)
+                        .help(format!("remove `backlog`, or write `backlog: {bytes}B` or more"));
                 }
                 _ => {}
             }
@@ -199,8 +201,8 @@ impl FoxgloveConfig {
         }
         for origin in self.origins.iter().filter(|origin| *origin != "*" && !origin.contains("://")) {
             errors
-                .at("origins", format!("`{origin}` is not the origin of a web page"))
-                .help("write scheme and host, and the port if there is one, such as `https://viewer.example:8443`");
+                .at("origins", format!("an origin must have a scheme and a host, got `{origin}`"))
+                .help("write scheme, host and port, such as `https://viewer.example:8443`");
         }
         largest
     }

@@ -7,7 +7,7 @@ use crate::recording::writer::{RecordingWriter, Rotation};
 use limen::node::{
     Building, Connected, Cost, Metrics, Node, NodeError, OneOf, Picked, PlanErrors, Planning, Ports, Progress, Sink,
 };
-use limen::unit::{Bytes, Span};
+use limen::unit::{Bytes, Span, show_ns};
 use limen::{Clock, Tensor, Time};
 use limen_nodes_core::file::output_file::{self, Exists, FullDisk, OnFull};
 use schemars::JsonSchema;
@@ -101,8 +101,10 @@ impl RecordConfig {
                 .at("max_size", format!("`max_size` must be at least 1MiB, got {}B", size.0))
                 .help("write 1MiB or more");
         }
-        if self.max_time.is_some_and(|time| time.as_nanos() < 1_000_000_000) {
-            errors.at("max_time", "`max_time` must be at least 1s").help("write 1s or more");
+        if let Some(time) = self.max_time.filter(|time| time.as_nanos() < 1_000_000_000) {
+            errors
+                .at("max_time", format!("`max_time` must be at least 1s, got {}", show_ns(time.as_nanos())))
+                .help("write 1s or more");
         }
     }
 }
@@ -125,7 +127,9 @@ impl Node for RecordNode {
                 if bytes > MAX_MESSAGE {
                     let message =
                         format!("a recorded message must be at most {MAX_MESSAGE} bytes, got {bytes} for {spec}");
-                    errors.input(name, message).help("make the message smaller upstream, or remove the input");
+                    errors
+                        .input(name, message)
+                        .help(format!("make the messages of `{name}` smaller upstream, or remove the input `{name}`"));
                 }
                 largest = bytes.max(largest);
             }
@@ -134,8 +138,8 @@ impl Node for RecordNode {
         if config.exists == ExistsRecording::Fail
             && cx.folders.output(&config.path).is_ok_and(|path| path.symlink_metadata().is_ok())
         {
-            let message = format!("`{}` already exists, and `exists` is `fail`", config.path);
-            errors.at("path", message).help("remove it, or write `exists: number`");
+            let message = format!("`{}` already exists, with `exists: fail`", config.path);
+            errors.at("path", message).help(format!("remove `{}`, or write `exists: number`", config.path));
         }
         let mut ports = ports.memory(RecordingWriter::memory(largest, inputs));
         if config.max_time.is_some() {

@@ -354,8 +354,8 @@ impl Node for Replay {
         for (port, topic) in &config.topics {
             if !survey.topics.contains_key(topic) && survey.is_whole {
                 errors
-                    .at(format!("topics.{port}"), format!("there is no topic `{topic}` with messages"))
-                    .help(format!("the file has {}", survey.list()));
+                    .at(format!("topics.{port}"), format!("expected a topic with messages, found `{topic}`"))
+                    .help(format!("write a topic of the file: {}", survey.list()));
             }
         }
         let (mut total, mut largest) = (0, 0);
@@ -380,7 +380,7 @@ impl Node for Replay {
                     }
                     if seen.has_other_clock && config.stamps == Stamps::Header {
                         ports = ports.notice(format!(
-                            "ignores timestamps of {} that differ from the log time by more than a day; `stamps: log` ignores all",
+                            "ignores timestamps of {} that differ from the log time by more than a day; `stamps: log` ignores all timestamps",
                             seen.topic
                         ));
                     }
@@ -389,24 +389,23 @@ impl Node for Replay {
                 (None, _) if !is_asked => {}
                 (None, Some(why)) => {
                     let message = format!("no message of {} ({}) can be read: {why}", seen.topic, seen.schema);
-                    errors.at("path", message).help("connect another topic");
+                    errors.at("path", message).help("connect another output");
                 }
                 (None, None) if config.topics.get(port).is_some_and(|topic| !survey.topics.contains_key(topic)) => {}
                 (None, None) => {
-                    errors
-                        .node(format!("the recording has no topic with messages for an output `{port}`"))
-                        .help(format!("it has {}; or write `topics: {{ {port}: /some/topic }}`", survey.list()));
+                    errors.node(format!("expected an output for a topic with messages, found `{port}`")).help(format!(
+                        "connect an output of the file ({}), or write `topics: {{ {port}: /some/topic }}`",
+                        survey.list()
+                    ));
                 }
             }
         }
         if let Some((at, why)) = &survey.unreadable.first {
             let bytes = survey.unreadable.bytes;
-            ports = ports.notice(format!(
-                "finds {bytes} bytes of `{}` that it cannot read, from byte {at} on: {why}",
-                config.path
-            ));
+            ports = ports.notice(format!("cannot read {bytes} bytes of `{}`, from byte {at} on: {why}", config.path));
         } else if survey.unreadable.is_cut {
-            ports = ports.notice(format!("reads `{}`, which has no index because it was not finished", config.path));
+            ports = ports
+                .notice(format!("reads `{}`, which has no index because the recording was not finished", config.path));
         }
         if survey.is_whole {
             ports = ports.total(total.saturating_mul(u64::from(config.repeat)));
@@ -422,7 +421,7 @@ impl Node for Replay {
             open(&config.path, cx.folders()).map_err(|(message, _)| NodeError::input(&*config.path, message))?;
         let mut ports = Vec::new();
         for (name, spec) in cx.outputs() {
-            let unknown = || NodeError::input(&**name, "its shape is not known");
+            let unknown = || NodeError::input(&**name, "the shape is unknown during planning");
             ports.push((name.clone(), spec.clone().ok_or_else(unknown)?));
         }
         Ok(Replay {
@@ -465,7 +464,9 @@ impl Node for Replay {
             to.note(format!("{} bytes of the file cannot be read, from byte {at} on: {why}", unreadable.bytes));
         }
         if *other_clock > 0 {
-            to.note(format!("{other_clock} timestamps differed from the log time by more than a day and were ignored"));
+            to.note(format!(
+                "timestamps ignored because they differ from the log time by more than a day: {other_clock}"
+            ));
         }
         let steps = self.steps.get();
         if steps > 0 {
