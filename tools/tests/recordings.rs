@@ -253,7 +253,7 @@ fn what_keeps_the_machines_time_is_not_simulated() {
     folder.run("graph.yaml --simulated").expect(2, "", "`a` (stdin) needs real time");
     let unpaced = "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: record, from: a, config: { path: b.mcap } }\n";
     fs::write(folder.0.join("unpaced.yaml"), unpaced).unwrap();
-    folder.run("unpaced.yaml --simulated --duration 1s").expect(2, "", "`a` sends without end and without a rate");
+    folder.run("unpaced.yaml --simulated --duration 1s").expect(2, "", "`a` must have a `rate` or an end");
     assert!(!folder.0.join("b.mcap").exists());
     folder.run("unpaced.yaml --simulated --frames 9").expect(0, "b: in 9 sent = 9 received", "");
     folder.run("graph.yaml --simulated --metrics 0").expect(2, "", "cannot be used with");
@@ -283,7 +283,7 @@ fn mistakes_about_recordings_are_named() {
     for (graph, expected) in [
         (replay("path: text.mcap", "x"), "not an MCAP file"),
         (replay("path: none.mcap", "x"), "No such file"),
-        (replay("path: run.mcap", "cam.imag"), "no topic with messages for an output `cam.imag`"),
+        (replay("path: run.mcap", "cam.imag"), "expected an output for a topic with messages, found `cam.imag`"),
         (replay("path: run.mcap", "cam/boxes"), "write `bag/cam.boxes`"),
         (replay("path: run.mcap", "").replace("bag/", "bag"), "write one of `bag/cam.boxes`, `bag/cam.image`"),
         (replay("path: run.mcap", "x"), "`cam.boxes` for /cam/boxes (foxglove"),

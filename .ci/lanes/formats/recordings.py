@@ -334,7 +334,7 @@ def cut(path):
         writer.finish()
     report = run("cut", f"nodes:\n  bag: {{ kind: replay, config: {{ path: {to.relative_to(FOLDER)}, pace: max }} }}\n" + written({"imu": "bag/imu"}, "cut"))
     assert report["metrics"]["bag.malformed"] == 3 and len(rows("cut-imu.jsonl")) == 9, report["metrics"]
-    assert any("a message of /imu (sensor_msgs/msg/Imu) is malformed: it ends within a field" in note for note in report["notes"]), report["notes"]
+    assert any("a message of /imu (sensor_msgs/msg/Imu) is malformed: the message ends within a field" in note for note in report["notes"]), report["notes"]
 
 
 # What a writer may leave out.

@@ -217,7 +217,12 @@ mod tests {
             ([56, 8400], Some(V8), Some(1), "`dim: 0` and `to: 5`"),
             ([25200, 117], None, Some(80), "`dim: 1` and `to: 85`"),
             ([8400, 84], None, Some(80), "`transpose`"),
-            ([8400, 84], Some(V8), None, "write `layout: v5` or `layout: yolox`, or, for a v8 model with swapped dims"),
+            (
+                [8400, 84],
+                Some(V8),
+                None,
+                "write `layout: v5` or `layout: yolox`, or add a `transpose` node with `order: [1, 0]` upstream for a v8 model",
+            ),
             (
                 [85, 25200],
                 Some(V5),
