@@ -82,7 +82,7 @@ pub enum Verb {
         /// the system's search path
         #[arg(long, env = "LIMEN_ONNXRUNTIME", value_name = "FILE", hide_env = true)]
         onnxruntime: Option<PathBuf>,
-        /// Limits for reading it: size=2GiB,memory=4GiB,cpu=30s,wall=1m, or some of them; none:
+        /// Limits for reading the file: size=2GiB,memory=4GiB,cpu=30s,wall=1m, or some of them; none:
         /// read in this process, without limits
         #[arg(long, env = "LIMEN_MODEL_LIMITS", value_name = "LIMITS", hide_env = true)]
         model_limits: Option<ModelLimits>,
@@ -131,7 +131,7 @@ pub enum Verb {
     /// Print, add, draw, convert and compare the histograms of runs
     #[command(disable_help_subcommand = true)]
     Hist {
-        /// What is done with them
+        /// The operation
         #[command(subcommand)]
         verb: HistVerb,
     },

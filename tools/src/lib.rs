@@ -110,7 +110,7 @@ pub fn registry() -> limen::Registry {
     #[cfg(not(feature = "gpu"))]
     let registry = registry.without_kinds(
         &["kernel", "to_device", "to_host"],
-        "build limen-run with `--features gpu` (in a program of your own, that feature of limen-tools)",
+        "build limen-run with `--features gpu`, or your program with the feature `gpu` of limen-tools",
     );
     registry
 }

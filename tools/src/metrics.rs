@@ -288,19 +288,16 @@ impl RunMetrics {
                 }
             }
         }
-        text.counter(
-            "limen_node_incidents_total",
-            "Messages with something wrong that are not lost, and steps of a clock.",
-        );
+        text.counter("limen_node_incidents_total", "Faulty messages that were not lost, and steps of a clock.");
         for node in nodes {
             for (what, count) in &node.incidents {
                 text.sample(&[("node", &node.node), ("what", what)], *count as f64);
             }
         }
         let connected = || nodes.iter().filter_map(|node| Some((node, node.connected?)));
-        text.counter("limen_node_disconnects_total", "How often a node lost its device or a peer.");
+        text.counter("limen_node_disconnects_total", "Times that a node lost its device or a peer.");
         connected().for_each(|(node, _)| text.sample(&[("node", &node.node)], node.disconnects as f64));
-        text.gauge("limen_node_connected", "Whether a node has its device or a peer.");
+        text.gauge("limen_node_connected", "Whether a node is connected to its device or a peer.");
         connected().for_each(|(node, is)| text.sample(&[("node", &node.node)], f64::from(u8::from(is))));
     }
 
@@ -320,7 +317,7 @@ impl RunMetrics {
                 }
             }
         };
-        family(true, "limen_edge_messages_total", "Messages given to an edge.", |edge, _| Some(edge.sent));
+        family(true, "limen_edge_messages_total", "Messages sent to an edge.", |edge, _| Some(edge.sent));
         family(
             true,
             "limen_edge_lost_total",
@@ -338,7 +335,7 @@ impl RunMetrics {
         family(false, "limen_edge_bytes", "An upper bound of the bytes in an edge.", |edge, _| edge.bytes);
         text.gauge(
             "limen_edge_starves_seconds",
-            "For how long a join has had no set because nothing comes through this edge, if that is unusual, or 0.",
+            "How long this edge has left a join without a set, if unusually long, or 0.",
         );
         for edge in &self.edges {
             let starves = edge.starves.unwrap_or_default().as_secs_f64();
@@ -360,10 +357,7 @@ impl RunMetrics {
                 text.sample(&[("from", &path.from), ("to", &path.to)], value(path) as f64);
             }
         }
-        text.gauge(
-            "limen_path_silent_seconds",
-            "For how long nothing has arrived through a path, if that is unusual, or 0.",
-        );
+        text.gauge("limen_path_silent_seconds", "How long a path has delivered nothing, if unusually long, or 0.");
         for path in &self.deadlines {
             let silent = path.silent.unwrap_or_default().as_secs_f64();
             text.sample(&[("from", &path.from), ("to", &path.to)], silent);

@@ -218,8 +218,8 @@ impl Profile {
             Some(ProfileFormat::Json) => json::read(text, &mut profile),
             None => Err((
                 None,
-                "has no histograms: expected HdrHistogram's interval log (.hlog) or percentiles (.hgrm), or the .csv or .json of \
-                 `limen-run hist convert`"
+                "expected an HdrHistogram interval log (.hlog) or percentiles (.hgrm), or the .csv or .json of `limen-run hist \
+                 convert`, found no histograms"
                     .into(),
             )),
         };
@@ -247,7 +247,7 @@ impl Profile {
         if self.series.is_empty() {
             self.has_unit = other.has_unit;
         } else if self.has_unit != other.has_unit {
-            let why = "its values have no unit, other runs have one: set it with --unit".to_string();
+            let why = "the values have no unit, but other runs have a unit: set the unit with --unit".to_string();
             let path = if self.has_unit { other.path } else { self.path.clone() };
             return Err(ProfileError { path, line: None, why });
         }
@@ -274,12 +274,12 @@ impl Profile {
             ProfileFormat::Json => Ok(json::text(self)),
             ProfileFormat::Hgrm => match &self.series[..] {
                 [series] => Ok(percentile_file::text(series, self.has_unit)),
-                [] => Err(wrong("it has no histogram".into())),
+                [] => Err(wrong("expected a histogram, found none".into())),
                 all => {
                     let tags: Vec<&str> = all.iter().map(|series| series.tag.as_str()).collect();
                     let tags = tags.join(", ");
                     Err(wrong(format!(
-                        "an .hgrm holds one histogram: choose one with --tag, or write all into a folder (`out/ --to hgrm`); there are: {tags}"
+                        "expected one histogram for an .hgrm, found {tags}: choose one histogram with --tag, or write to a folder (`out/ --to hgrm`)"
                     )))
                 }
             },
@@ -301,7 +301,7 @@ impl Profile {
         };
         if let Some(missing) = tags.iter().find(|tag| !self.series.iter().any(|series| fits(series, tag))) {
             let all: Vec<&str> = self.series.iter().map(|series| series.tag.as_str()).collect();
-            let why = format!("has no histogram `{missing}`; there are: {}", all.join(", "));
+            let why = format!("expected one of the histograms {}, found `{missing}`", all.join(", "));
             return Err(ProfileError { path: self.path.clone(), line: None, why });
         }
         if !tags.is_empty() {
@@ -348,13 +348,15 @@ impl<'a> ProfileReader<'a> {
         }
         self.counts += counts.cells() + 1;
         if self.counts > MAX_COUNTS {
-            return Err(format!("has more than {MAX_COUNTS} counts"));
+            return Err(format!("a file must have at most {MAX_COUNTS} counts, got more"));
         }
         // Other programs may mean something else by such names.
         let tag = if self.profile.has_unit { &*old_names::tag(tag) } else { tag };
         let at = match self.index.get(tag) {
             Some(at) => *at,
-            None if self.index.len() == MAX_SERIES => return Err(format!("has more than {MAX_SERIES} histograms")),
+            None if self.index.len() == MAX_SERIES => {
+                return Err(format!("a file must have at most {MAX_SERIES} histograms, got more"));
+            }
             None => {
                 self.profile.series.push(Series { tag: tag.into(), intervals: Vec::new() });
                 self.index.insert(tag.into(), self.profile.series.len() - 1);
@@ -381,7 +383,7 @@ fn logs(path: &Path) -> Result<Vec<PathBuf>, ProfileError> {
         all.extend(entries(&folder, is_run)?);
     }
     if all.is_empty() {
-        let why = "no .hlog in it or in its folders: name a folder that `--histograms` wrote, or a file".into();
+        let why = "expected an .hlog in the folder or its subfolders, found none: name a folder that `--histograms` wrote, or a file".into();
         return Err(ProfileError { path: path.into(), line: None, why });
     }
     Ok(all)
@@ -394,7 +396,7 @@ fn entries(folder: &Path, keep: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>, 
     let mut found = Vec::new();
     for (n, entry) in read.enumerate() {
         if n == MAX_ENTRIES {
-            return Err(wrong(format!("has more than {MAX_ENTRIES} entries")));
+            return Err(wrong(format!("a folder must have at most {MAX_ENTRIES} entries, got more")));
         }
         let path = entry.map_err(|error| wrong(error.to_string()))?.path();
         if keep(&path) {

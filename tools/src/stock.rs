@@ -18,7 +18,7 @@ macro_rules! stock_nodes {
                 #[cfg(not(feature = $feature))]
                 let registry = registry.without_kinds(
                     &[$($kind),*],
-                    concat!("build limen-run with `--features ", $feature, "` (in a program of your own, that feature of limen-tools)"),
+                    concat!("build limen-run with `--features ", $feature, "`, or your program with the feature `", $feature, "` of limen-tools"),
                 );
             )*
             registry

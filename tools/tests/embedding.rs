@@ -139,7 +139,7 @@ fn a_gate_with_an_unknown_node_fails_before_the_run() {
     let plan = plan();
     assert!("p99(numbers->sum) > 1s".parse::<Gate>().unwrap().check(&plan).is_ok());
     let error = "p99(number.compute) > 1s".parse::<Gate>().unwrap().check(&plan).unwrap_err();
-    assert_eq!(error.to_string(), "the graph has no node `number`; there are: numbers, sum");
+    assert_eq!(error.to_string(), "the graph has no node `number`; the nodes are: numbers, sum");
 }
 
 /// What a builder makes is refused as in a graph file.

@@ -108,7 +108,7 @@ fn stdout_cannot_be_a_file_that_the_graph_reads_or_writes() {
     let at = |name: &str| folder.0.join(name);
     fs::write(at("graph.yaml"), copying("data", "copy", "replace")).unwrap();
     for (name, expected) in [
-        ("data", "stdout is `./data`, which the graph reads; redirect it elsewhere"),
+        ("data", "stdout is `./data`, which the graph reads; redirect stdout elsewhere"),
         ("graph.yaml", "stdout is `graph.yaml`, which the graph reads"),
         ("copy", "/copy`, which the node `out` writes"),
         ("report", ""),

@@ -201,7 +201,7 @@ fn a_run_is_scraped_while_it_runs() {
 #[test]
 fn other_machines_are_kept_out() {
     let folder = Folder::with("public", GRAPH);
-    folder.run("graph.yaml --metrics 0.0.0.0:0").expect(2, "", "other machines could reach it");
+    folder.run("graph.yaml --metrics 0.0.0.0:0").expect(2, "", "other machines could reach this address");
     folder.run("graph.yaml --metrics 127.0.0.1:0").expect(0, "", "metrics at http://127.0.0.1:");
     folder.run("graph.yaml --metrics [::ffff:8.8.8.8]:1 --allow-public").expect(
         2,

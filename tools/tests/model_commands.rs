@@ -22,7 +22,11 @@ fn a_graph_for_a_model_runs_as_it_stands() {
     let digits = format!("--model {graphs}/digits/digits.onnx");
     folder.run(&format!("new camera {digits} --input camera")).expect(0, "/graph.yaml --plan", "");
     folder.run("camera/graph.yaml --set nodes.camera.config.count=3").expect(0, "accounting: balanced", "");
-    folder.run(&format!("new other {digits} --input wav")).expect(2, "", "expects `image` f32[?,1,8,8]: leave it out");
+    folder.run(&format!("new other {digits} --input wav")).expect(
+        2,
+        "",
+        "expects `image` f32[?,1,8,8]: remove `--input`",
+    );
     fs::write(folder.0.join("no.onnx"), "text").unwrap();
     folder.run("new other --model no.onnx").expect(2, "", "expected an ONNX model, found text");
     fs::write(folder.0.join("no.npy"), limen_tests::files::npy_of(&[1], &[0.0])).unwrap();
@@ -135,7 +139,7 @@ fn models_are_inspected_and_compared_from_the_command_line() {
     Folder::with("no-models", COUNTING).run("graph.yaml --shadow rten").expect(
         2,
         "",
-        "no node of this graph runs a model",
+        "expected an `infer` node with a model",
     );
 }
 
@@ -189,7 +193,7 @@ fn compile_needs_a_cache_and_reports_when_nothing_is_compiled() {
     let folder = Folder::with("compile", MODEL);
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
     fs::copy(model, folder.0.join("digits.onnx")).unwrap();
-    folder.run("compile graph.yaml").expect(2, "", "no folder for the results: add `--cache DIR`");
+    folder.run("compile graph.yaml").expect(2, "", "expected a folder for the results: add `--cache DIR`");
     let ran = folder.run("compile graph.yaml --cache kept");
     ran.expect(0, "digit\n", "").expect(0, "`rten` compiles nothing, so the cache contains no compiled model\n", "");
     assert_eq!(fs::read_dir(folder.0.join("kept")).unwrap().count(), 1, "what its trial found");

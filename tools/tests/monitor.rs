@@ -215,7 +215,7 @@ fn no_client_disturbs_the_run_or_another_client() {
     assert_eq!(first.answer().unwrap()["ok"], true);
     assert_eq!(first.answer().unwrap()["ok"], false);
     let mut long = run.client();
-    long.refuses(&b" ".repeat((64 << 10) + 1), "a line is longer than 65536 bytes");
+    long.refuses(&b" ".repeat((64 << 10) + 1), "a line must be at most 65536 bytes");
     assert_eq!(long.answer(), None);
     // A client that closes in the middle of a line, and one that closes its side after a request.
     let mut half = run.client();
@@ -258,8 +258,8 @@ fn a_folder_that_others_may_enter_is_refused() {
             fs::create_dir(&sockets).unwrap();
             fs::set_permissions(&sockets, Permissions::from_mode(0o1777)).unwrap();
         }),
-        ("is not a folder: remove it", &|| symlink("/tmp", &sockets).unwrap()),
-        ("belongs to user 7, not to user 0: remove it, or set XDG_RUNTIME_DIR", &|| {
+        ("is not a folder: remove the file", &|| symlink("/tmp", &sockets).unwrap()),
+        ("belongs to user 7, not to user 0: remove the folder, or set XDG_RUNTIME_DIR", &|| {
             fs::create_dir(&sockets).unwrap();
             fs::set_permissions(&sockets, Permissions::from_mode(0o700)).unwrap();
             std::os::unix::fs::chown(&sockets, Some(7), None).unwrap();

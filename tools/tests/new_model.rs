@@ -98,7 +98,7 @@ fn every_graph_runs() {
                 ],
                 &[],
             ),
-            &["batch_dim: none", "a guess: with the dim as a batch, it does not run"],
+            &["batch_dim: none", "a guess: the model does not run with this dim as a batch"],
         ),
         (
             // YAML has other values of these names, and the model has a state.
@@ -172,7 +172,7 @@ fn every_graph_runs() {
                 ],
                 &[],
             ),
-            &["past_key: past_key_array", "`past_key` and `present_key` look like a state, but cannot be one here"],
+            &["past_key: past_key_array", "`past_key` and `present_key` look like a state, but cannot be a state here"],
         ),
         (
             "ultralytics",

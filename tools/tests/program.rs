@@ -248,7 +248,7 @@ fn gates_are_parsed_before_the_run_and_judged_after() {
     with("accuracy < 0.97", "").expect(
         3,
         "finished",
-        "gate: accuracy < 0.97 cannot be judged: there is no figure `accuracy`",
+        "gate: accuracy < 0.97 cannot be judged: the report has no figure `accuracy`",
     );
     with("lost = 0", "").expect(2, "", "expected one of < <= > >= == !=");
     // Deprecated words are accepted until 0.2.
@@ -259,7 +259,7 @@ fn gates_are_parsed_before_the_run_and_judged_after() {
     for (new, old) in [("/edges/0/discarded", "/edges/0/thinned"), ("/metrics/discarded", "/metrics/thinned")] {
         assert!(json.pointer(new).is_some() && json.pointer(new) == json.pointer(old), "{json:#}");
     }
-    with("p99(nobody.queue) > 1s", "").expect(2, "", "the graph has no node `nobody`; there are: numbers, nothing");
+    with("p99(nobody.queue) > 1s", "").expect(2, "", "the graph has no node `nobody`; the nodes are: numbers, nothing");
     let json = with("max(e2e) < 1ns", "--json").expect(0, "", "").json();
     assert_eq!((&json["gates"][0]["tripped"], &json["exit_code"]), (&false.into(), &0.into()));
 }
@@ -420,7 +420,11 @@ fn a_starter_graph_runs() {
     folder.run("check some/robot/graph.yaml").expect(0, "graph `robot`", "");
     folder.run("new some/robot").expect(2, "", "exists");
     for words in ["some/robot", "check some/robot", "plan some/robot"] {
-        folder.run(words).expect(2, "", "`some/robot` is a folder; did you mean `some/robot/graph.yaml`?");
+        folder.run(words).expect(
+            2,
+            "",
+            "expected a graph file, found the folder `some/robot`; did you mean `some/robot/graph.yaml`?",
+        );
     }
     let hint = Ran::from(folder.command("new").arg("my robot").output().unwrap());
     hint.expect(0, "limen-run 'my robot/graph.yaml' --plan", "");

@@ -385,7 +385,9 @@ fn names_folder(graph: &Path) -> Option<String> {
     let inside = graph.join("graph.yaml");
     let is_folder = graph.is_dir() && inside.is_file();
     let shown = |path: &Path| one_line(&path.to_string_lossy());
-    is_folder.then(|| format!("`{}` is a folder; did you mean `{}`?", shown(graph), shown(&inside)))
+    is_folder.then(|| {
+        format!("expected a graph file, found the folder `{}`; did you mean `{}`?", shown(graph), shown(&inside))
+    })
 }
 
 /// The message for a first word that is neither a verb nor the name of a graph file.
@@ -513,16 +515,19 @@ mod tests {
             ("g.yaml --frames 0", "0 is not in"),
             ("g.yaml --cores 1-x", "found `x`"),
             ("g.yaml --cores 5-2", "as in 2-5"),
-            ("g.yaml --cores 0,1,0", "named twice"),
+            ("g.yaml --cores 0,1,0", "found CPU 0 twice"),
             ("g.yaml --cores 0-9999999999", "expected CPU numbers from 0 to 1023"),
             ("g.yaml --fail-on accuracy", "expected one of < <= > >= == !="),
             ("g.yaml --telemetry all", "invalid value 'all'"),
             ("g.yaml --model-limits memory", "expected a size"),
             ("g.yaml --model-limits cpu=3", "expected a duration such as `10ms`, found `3`"),
             ("g.yaml --model-limits wall=0s", "`wall` must be above 0s, got 0s"),
-            ("g.yaml --model-limits disk=3GiB", "expected `size=2GiB,memory=4GiB,cpu=30s,wall=1m`"),
+            ("g.yaml --model-limits disk=3GiB", "or limits such as `size=2GiB,memory=4GiB,cpu=30s,wall=1m`"),
             ("g.yaml --metrics robot.local:9464", "found `robot.local:9464`"),
-            ("g.yaml --env RATE=5Hz", "write `--env RATE`, and set it before the command: `RATE=5Hz limen-run …`"),
+            (
+                "g.yaml --env RATE=5Hz",
+                "write `--env RATE`, and set the variable before the command: `RATE=5Hz limen-run …`",
+            ),
             ("g.yaml --env 5", "expected the name of a variable, such as `RATE`"),
             ("g.yaml --check --plan", "cannot be used with"),
             ("g.yaml -q -v", "cannot be used with"),

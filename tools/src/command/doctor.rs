@@ -58,16 +58,16 @@ impl Host<'_> {
                 Resource::RLIMIT_RTPRIO,
                 CAP_SYS_NICE,
                 |soft| soft >= 50,
-                "a graph's `rt:` is refused if its priority is above this limit: `ulimit -r 99`, `@realtime - rtprio 99` in /etc/security/limits.d, \
-                 LimitRTPRIO=99 in a service, or `--ulimit rtprio=99 --cap-add SYS_NICE` for a container",
+                "to allow a higher priority in a graph's `rt:`, run `ulimit -r 99`, write `@realtime - rtprio 99` in /etc/security/limits.d or \
+                 LimitRTPRIO=99 in a service, or start a container with `--ulimit rtprio=99 --cap-add SYS_NICE`",
             ),
             limit(
                 "locked memory",
                 Resource::RLIMIT_MEMLOCK,
                 CAP_IPC_LOCK,
                 |soft| soft >= 1 << 32,
-                "`mlock: true` is refused if the process needs more than this: `ulimit -l unlimited`, `@realtime - memlock unlimited` in \
-                 /etc/security/limits.d, LimitMEMLOCK=infinity in a service",
+                "to allow `mlock: true` in a larger process, run `ulimit -l unlimited`, or write `@realtime - memlock unlimited` in \
+                 /etc/security/limits.d or LimitMEMLOCK=infinity in a service",
             ),
         ]
     }
@@ -79,7 +79,7 @@ impl Host<'_> {
         if allowed > 1 {
             return Finding { what: "cores", state: Health::Good, found, remedy: None };
         }
-        let remedy = "one core runs every node in turn: a graph with a model needs two or more (`taskset`, `--cpus` of a container)";
+        let remedy = "allow at least two cores for a graph with a model, with `taskset` or `--cpus` of a container";
         Finding { what: "cores", state: Health::Poor, found, remedy: Some(remedy.into()) }
     }
 
@@ -88,28 +88,28 @@ impl Host<'_> {
         match self.read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") {
             Some(found) if found == "performance" => Finding { what, state: Health::Good, found, remedy: None },
             Some(found) => {
-                let remedy = "an idle core wakes at a low frequency: `sudo cpupower frequency-set -g performance`";
+                let remedy = "an idle core wakes at a low frequency: run `sudo cpupower frequency-set -g performance`";
                 Finding { what, state: Health::Poor, found, remedy: Some(remedy.into()) }
             }
-            None => unknown(what, "not visible here, as in most virtual machines"),
+            None => unknown(what, "unknown to the kernel, as in most virtual machines"),
         }
     }
 
     fn isolated(&self) -> Finding {
         let what = "isolated cores";
         match self.read("/sys/devices/system/cpu/isolated") {
-            None => unknown(what, "the kernel does not report it"),
+            None => unknown(what, "not reported by the kernel"),
             Some(found) if found.is_empty() => {
                 let online = numbers(&self.read("/sys/devices/system/cpu/online").unwrap_or_default());
                 let remedy = match online[..] {
                     [_, _, .., one, other] => {
                         let two = format!("{one},{other}");
                         format!(
-                            "other processes and the kernel's own work share every core: boot with `isolcpus={two} nohz_full={two} \
+                            "other processes and the kernel share every core: boot with `isolcpus={two} nohz_full={two} \
                              rcu_nocbs={two}` and run with `--cores {two}`"
                         )
                     }
-                    _ => "other processes and the kernel's own work share every core, and there are too few to set some apart".into(),
+                    _ => "other processes and the kernel share every core: use a machine with at least four cores to isolate two".into(),
                 };
                 Finding { what, state: Health::Poor, found: "none".into(), remedy: Some(remedy) }
             }
@@ -127,11 +127,11 @@ impl Host<'_> {
                 found: "on".into(),
                 remedy: Some(
                     "two workers on one physical core halve each other's speed: name one CPU of each pair in `--cores` \
-                     (/sys/devices/system/cpu/cpu0/topology/thread_siblings_list), or turn it off with `nosmt`"
+                     (/sys/devices/system/cpu/cpu0/topology/thread_siblings_list), or boot with `nosmt`"
                         .into(),
                 ),
             },
-            None => unknown(what, "the kernel does not report it"),
+            None => unknown(what, "not reported by the kernel"),
         }
     }
 
@@ -146,7 +146,7 @@ impl Host<'_> {
                               the counter is constant (`constant_tsc` and `nonstop_tsc` in /proc/cpuinfo)";
                 Finding { what, state: Health::Poor, found, remedy: Some(remedy.into()) }
             }
-            None => unknown(what, "the kernel does not report it"),
+            None => unknown(what, "not reported by the kernel"),
         }
     }
 
@@ -156,8 +156,8 @@ impl Host<'_> {
         let (state, remedy) = if is_real_time {
             (Health::Good, None)
         } else {
-            let remedy = "not a PREEMPT_RT kernel: latencies of tens of microseconds are usual, but the worst case has no bound; \
-                          distributions package one as `linux-image-rt` or `linux-realtime`";
+            let remedy = "the worst-case latency has no bound without PREEMPT_RT: install such a kernel, packaged as `linux-image-rt` \
+                          or `linux-realtime`";
             (Health::Poor, Some(remedy.to_string()))
         };
         let found = if is_real_time { format!("{version}, real-time") } else { version };
@@ -180,12 +180,14 @@ impl Host<'_> {
                 what,
                 state: Health::Poor,
                 found: format!("{name}: down"),
-                remedy: Some(format!("`sudo ip link set {name} up type can bitrate 500000`, with the bus's bit rate")),
+                remedy: Some(format!(
+                    "run `sudo ip link set {name} up type can bitrate 500000` with the bit rate of the bus"
+                )),
             },
             _ => Finding { what, state: Health::Good, found: name, remedy: None },
         };
         if names.is_empty() {
-            return vec![unknown(what, "none found, by /sys/class/net")];
+            return vec![unknown(what, "none found in /sys/class/net")];
         }
         names.into_iter().map(finding).collect()
     }
@@ -199,11 +201,11 @@ impl Host<'_> {
                 state: Health::Poor,
                 found: format!("{n} in use"),
                 remedy: Some(
-                    "touching a swapped-out page takes milliseconds: `run: { mlock: true }`, or `sudo swapoff -a`"
+                    "reading a swapped-out page takes milliseconds: write `run: { mlock: true }`, or run `sudo swapoff -a`"
                         .into(),
                 ),
             },
-            None => unknown(what, "the kernel does not report it"),
+            None => unknown(what, "not reported by the kernel"),
         }
     }
 }
@@ -274,7 +276,7 @@ fn sound_devices() -> Vec<Finding> {
     let found = limen_devices::stream::sound_devices().into_iter().map(|device| match device.about {
         Ok(about) => Finding { what, state: Health::Good, found: format!("{}: {about}", device.name), remedy: None },
         Err(error) => {
-            let remedy = "it is in use, or opening it needs the rights of the group `audio`";
+            let remedy = "close the program that uses the device, or add the user to the group `audio`";
             Finding { remedy: Some(remedy.into()), ..unknown(what, &format!("{}: {error}", device.name)) }
         }
     });
@@ -293,15 +295,11 @@ fn cameras() -> Vec<Finding> {
         };
         match camera.modes {
             Ok(modes) => finding(Health::Good, modes, None),
-            Err(error) => finding(
-                Health::Unknown,
-                error.to_string(),
-                Some("reading needs the rights of the group `video`".into()),
-            ),
+            Err(error) => finding(Health::Unknown, error.to_string(), Some("add the user to the group `video`".into())),
         }
     });
     let found: Vec<Finding> = found.collect();
-    if found.is_empty() { vec![unknown("camera", "none found, by /dev/video*")] } else { found }
+    if found.is_empty() { vec![unknown("camera", "none found at /dev/video*")] } else { found }
 }
 
 /// The devices that the backend `wgpu` may take.
@@ -310,7 +308,7 @@ fn adapters() -> Vec<Finding> {
     let what = "GPU";
     let finding = |(number, adapter): (usize, limen_gpu::GpuAdapter)| {
         let found = format!("{number}, {}: {}", adapter.name, adapter.about);
-        let remedy = "it is much slower than the other backends, and taken only with `--allow-software`; a GPU needs its Vulkan driver";
+        let remedy = "install the Vulkan driver of a GPU; limen uses this slow adapter only with `--allow-software`";
         match adapter.is_software {
             true => Finding { what, state: Health::Poor, found, remedy: Some(remedy.into()) },
             false => Finding { what, state: Health::Good, found, remedy: None },
@@ -320,8 +318,8 @@ fn adapters() -> Vec<Finding> {
     if !found.is_empty() {
         return found;
     }
-    let remedy = "`backend: wgpu` needs the Vulkan driver of a GPU and, in a container with NVIDIA's, Debian's `libvulkan1`, `libegl1` and \
-                  `libglx0`; for tests, `mesa-vulkan-drivers` computes on the CPU";
+    let remedy = "for `backend: wgpu`, install the Vulkan driver of a GPU (in a container with an NVIDIA GPU: Debian's `libvulkan1`, `libegl1` \
+                  and `libglx0`; for tests on the CPU: `mesa-vulkan-drivers`)";
     vec![Finding { remedy: Some(remedy.into()), ..unknown(what, "none found") }]
 }
 
@@ -349,7 +347,7 @@ fn cuda_devices() -> Vec<Finding> {
         }
         Ok(_) => vec![Finding { remedy: None, ..unknown(what, "NVIDIA's driver finds no GPU") }],
         Err(why) => {
-            let (found, remedy) = why.split_once(": ").unwrap_or((&why, "`backend: cuda` needs it"));
+            let (found, remedy) = why.split_once(": ").unwrap_or((&why, "install the library for `backend: cuda`"));
             vec![Finding { remedy: Some(remedy.into()), ..unknown(what, found) }]
         }
     }
@@ -377,7 +375,9 @@ pub fn show_findings(findings: &[Finding]) -> String {
     let poor = findings.iter().filter(|finding| finding.state == Health::Poor).count();
     let _ = match poor {
         0 => writeln!(text, "\nnothing to fix"),
-        n => writeln!(text, "\n{n} of {} could be better; graphs run without these fixes too", findings.len()),
+        n => {
+            writeln!(text, "\n{n} of {} settings can be improved; graphs also run without these fixes", findings.len())
+        }
     };
     text
 }

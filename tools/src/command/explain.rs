@@ -70,7 +70,7 @@ fn explain_kind(kind: &Kind) -> String {
         .and_then(|names| names.as_array())
         .map_or_else(Vec::new, |names| names.iter().filter_map(|name| name.as_str()).collect());
     let Some(settings) = schema.get("properties").and_then(|all| all.as_object()).filter(|all| !all.is_empty()) else {
-        text.push_str("The kind has no config.\n");
+        text.push_str("This kind has no config.\n");
         return text;
     };
     text.push_str("Keys of `config:`\n");

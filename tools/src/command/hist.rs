@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 pub enum HistVerb {
     /// Print the percentiles of every histogram
     Print {
-        /// What is read
+        /// The histograms to read
         #[command(flatten)]
         read: HistFiles,
         /// Only this histogram, or the histograms of this node, or of this term; may be repeated
@@ -33,7 +33,7 @@ pub enum HistVerb {
     },
     /// Add the histograms of several runs
     Merge {
-        /// What is read
+        /// The histograms to read
         #[command(flatten)]
         read: HistFiles,
         /// The new file: .hlog, .csv or .json
@@ -42,7 +42,7 @@ pub enum HistVerb {
     },
     /// Draw percentile curves in the terminal, or as an SVG file
     Plot {
-        /// What is read
+        /// The histograms to read
         #[command(flatten)]
         read: HistFiles,
         /// Only this histogram, or the histograms of this node, or of this term; may be repeated.
@@ -62,7 +62,7 @@ pub enum HistVerb {
         /// folder, with a file for each histogram
         #[arg(value_name = "OUT")]
         to: PathBuf,
-        /// The format, if the extension does not show it
+        /// The format, if the extension is not .hlog, .hgrm, .csv or .json
         #[arg(long = "to", value_name = "FORMAT")]
         format: Option<ProfileFormat>,
         /// Only this histogram, or the histograms of this node, or of this term; may be repeated
@@ -242,7 +242,7 @@ fn convert(
         let name = to.display();
         return Err((
             REFUSED,
-            format!("{name}: the extension does not show the format; add --to hlog, hgrm, csv or json"),
+            format!("{name}: expected the extension .hlog, .hgrm, .csv or .json; add `--to hlog` for another name"),
         ));
     };
     let mut all = profiles(std::slice::from_ref(&from.to_path_buf()), unit)?;
@@ -251,7 +251,10 @@ fn convert(
         [one] => one,
         all => {
             let name = from.display();
-            return Err((REFUSED, format!("{name}: expected one run, found {}; `hist merge` adds them", all.len())));
+            return Err((
+                REFUSED,
+                format!("{name}: expected one run, found {}; merge the runs with `limen-run hist merge`", all.len()),
+            ));
         }
     };
     if to == Path::new("-") {
@@ -266,7 +269,7 @@ fn convert(
     for series in &profile.series {
         let name = format!("{}.hgrm", crate::dump::file_name(&series.tag));
         if !names.insert(name.clone()) {
-            let why = format!("two histograms would be in {name}: choose one of them with --tag");
+            let why = format!("two histograms would be in {name}: choose one histogram with --tag");
             return Err((REFUSED, why));
         }
         let one = Profile { series: vec![series.clone()], ..profile.clone() };

@@ -67,7 +67,7 @@ pub(crate) fn show_inspection(
         table.write(&mut text);
     }
     if hidden > 0 {
-        let _ = writeln!(text, "\n{hidden} tensors more: `--tensors` lists all");
+        let _ = writeln!(text, "\ntensors not shown: {hidden}; `--tensors` lists all");
     }
     Ok(text)
 }
@@ -105,7 +105,7 @@ fn verdict(dispatch: &Dispatch) -> String {
         Dispatch::NotThere(why) => return why.clone(),
         Dispatch::Unsaid { deviating } if deviating.is_empty() => "is loaded",
         Dispatch::Unsaid { .. } => "needs a recorded case",
-        Dispatch::Known { unsupported, .. } if !unsupported.is_empty() => "does not run it",
+        Dispatch::Known { unsupported, .. } if !unsupported.is_empty() => "does not run the model",
         Dispatch::Known { deviating, .. } if !deviating.is_empty() => "needs a recorded case",
         Dispatch::Known { .. } => "has all operators",
     };

@@ -59,7 +59,7 @@ pub(crate) fn migrate(
     let mut text = String::new();
     for (file, new) in &changes {
         if write {
-            let failed = |error: io::Error| format!("limen-run: {}: cannot be written: {error}", one_line(file.file()));
+            let failed = |error: io::Error| format!("limen-run: {} cannot be written: {error}", one_line(file.file()));
             replace(file.real(), new.text()).map_err(failed)?;
             let _ = writeln!(text, "{}: renamed {}", one_line(file.file()), count(edits[file.real()].len(), "key"));
         } else {

@@ -132,7 +132,7 @@ impl ModelStarter {
         if let [model] = &mut models[..] {
             let why = match tried.no_batch {
                 None => model.declares_no_batch(),
-                Some(true) => Some("with the dim as a batch, it does not run".into()),
+                Some(true) => Some("the model does not run with this dim as a batch".into()),
                 Some(false) => None,
             };
             why.into_iter().for_each(|why| model.without_batch(why));
@@ -147,7 +147,7 @@ impl ModelStarter {
             [first, second] => chain::chain(&mut nodes, first, second, asked, tried)?,
             other => {
                 return Err(format!(
-                    "expected one model, or two (a detector, and a model for each part that it finds), found {}",
+                    "expected one model, or two (a detector, and a model for each part that the detector finds), found {}",
                     other.len()
                 ));
             }
@@ -178,7 +178,7 @@ fn single(nodes: &mut Nodes, model: &Model, asked: Option<InputKind>, tried: &Tr
         Some(why) if !found.pairs.is_empty() => {
             let pairs = found.pairs.iter().map(|(input, output)| format!("`{input}` and `{output}`"));
             let pairs = pairs.collect::<Vec<_>>().join(", ");
-            (Vec::new(), vec![format!("{pairs} look like a state, but cannot be one here: {}", one_line(why))])
+            (Vec::new(), vec![format!("{pairs} look like a state, but cannot be a state here: {}", one_line(why))])
         }
         _ => (found.pairs, found.notes),
     };
@@ -258,7 +258,7 @@ fn wrong_input(model: &Model, ports: &[&Side], asked: InputKind) -> String {
         |kind: &InputKind| kind.to_possible_value().map_or(String::new(), |value| format!("`{}`", value.get_name()));
     let fitting = InputKind::value_variants().iter().filter(|kind| ports.iter().any(|side| kind.fits(side)));
     format!(
-        "{} cannot be the `--input` of a model that expects {}: leave it out, or write {}",
+        "{} cannot be the `--input` of a model that expects {}: remove `--input`, or write {}",
         name(&asked),
         Model::show(model.inputs.iter().map(|side| (&*side.port, Some(side)))),
         fitting.map(name).collect::<Vec<_>>().join(" or ")

@@ -33,7 +33,7 @@ impl FromStr for Shadow {
 pub(super) fn variable_name(text: &str) -> Result<String, String> {
     if let Some((name, value)) = text.split_once('=') {
         return Err(format!(
-            "expected only the name of a variable, found a value: write `--env {name}`, and set it before the command: \
+            "expected only the name of a variable, found a value: write `--env {name}`, and set the variable before the command: \
              `{name}={value} limen-run …`"
         ));
     }
@@ -69,7 +69,7 @@ impl FromStr for ModelLimits {
                 "wall" => trials.wall = time()?,
                 other => {
                     return Err(format!(
-                        "expected `size=2GiB,memory=4GiB,cpu=30s,wall=1m`, some of them, or `none`, found `{other}`"
+                        "expected `none` or limits such as `size=2GiB,memory=4GiB,cpu=30s,wall=1m`, found `{other}`"
                     ));
                 }
             }
@@ -105,7 +105,7 @@ impl FromStr for CpuList {
             }
             for cpu in from..=to {
                 if cpus.contains(&cpu) {
-                    return Err(format!("CPU {cpu} is named twice"));
+                    return Err(format!("expected each CPU once, found CPU {cpu} twice"));
                 }
                 cpus.push(cpu);
             }

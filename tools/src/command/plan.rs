@@ -53,7 +53,7 @@ pub fn show_why(plan: &Plan) -> String {
         let is_behind_copy =
             plan.nodes().iter().any(|node| node.name == from && node.kind == "to_device" && node.inserted.is_some());
         let why = if is_behind_copy {
-            "an edge after an inserted copy to a device holds one message: more would wait where no policy can drop them"
+            "an edge after an inserted copy to a device holds one message: further messages would wait where no policy can drop them"
         } else if edge.is_capacity_written() {
             "set in the graph"
         } else if edge.when_full() == WhenFull::Latest {
@@ -68,7 +68,7 @@ pub fn show_why(plan: &Plan) -> String {
     }
     edges.write(&mut text);
     let mut pools = Reasons::default();
-    let why = "as many as the edges and nodes downstream can hold at once, and those being filled: the pool never runs out and never grows";
+    let why = "a slot for each message that edges and nodes downstream can hold, and for each message being filled: the pool never runs out or grows";
     for node in plan.nodes() {
         for out in node.outputs.iter().filter(|out| out.slots > 0) {
             pools.add(why, format!("{}/{}: {}", one_line(&node.name), one_line(&out.name), count(out.slots, "slot")));
@@ -101,7 +101,7 @@ fn why(plan: &Plan, node: &NodePlan) -> String {
                 name(to)
             )
         }
-        Placement::First => "no neighbour has a core, so it runs on the first one".into(),
+        Placement::First => "no neighbour has a core, so it runs on the first core".into(),
         // A placement of a later version.
         placement => format!("{placement:?}"),
     }

@@ -24,7 +24,7 @@ fn unreadable(found: &Repair) -> String {
         Some((at, why)) => {
             format!("{} bytes from byte {at} on cannot be read: {}", found.unreadable.bytes, one_line(why))
         }
-        None => "its index is missing".into(),
+        None => "the index is missing".into(),
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn recover(file: &Path, out: Option<&Path>) -> Result<String, String>
         repair(InputFile::open(file).map_err(text)?, target).map_err(|error| format!("{shown}: {}", text(error)))?;
     let mut said = format!("{shown}: {}, read back\n{name}: {}\n", count(&done), unreadable(&done));
     if done.attachments > 0 {
-        said.push_str(&format!("{} left out\n", plural(done.attachments, "attachment")));
+        said.push_str(&format!("{} not copied\n", plural(done.attachments, "attachment")));
     }
     Ok(said)
 }

@@ -253,7 +253,7 @@ impl<'a> Run<'a> {
         let server = self.metrics_server().map_err(because)?;
         #[cfg(not(feature = "otlp"))]
         if arguments.otlp.is_some() {
-            return Err(because("--otlp: this program was built without it (cargo feature `otlp`)"));
+            return Err(because("--otlp: this program was built without OTLP; build limen-run with `--features otlp`"));
         }
         let graph = GraphFile::read(self.path);
         let monitor = self.monitor(&plan).map_err(|why| because(format!("--monitor: {why}")))?;
@@ -428,7 +428,7 @@ impl<'a> Run<'a> {
     fn prepare_models(&mut self, registry: &Registry) -> Result<u8, NotRun> {
         if backend_options(registry).cache.is_none() {
             self.name = self.path.display().to_string();
-            return Err(because("there is no folder for the results: add `--cache DIR`"));
+            return Err(because("expected a folder for the results: add `--cache DIR`"));
         }
         let plan = self.plan_with(&self.arguments.layers(), registry).map_err(NotRun::Refused)?;
         self.refuse_stdout_conflict(&plan)?;
@@ -470,11 +470,11 @@ impl<'a> Run<'a> {
         let is_model = |node: &&NodePlan| node.kind == "infer" && !node.notes.iter().any(|note| note == "backend mock");
         let models: Vec<String> = plan.nodes().iter().filter(is_model).map(|node| node.name.clone()).collect();
         if models.is_empty() {
-            return Err(because("no node of this graph runs a model that can be compared"));
+            return Err(because("expected an `infer` node with a model, found none that can be compared"));
         }
         if let Some(inner) = models.iter().find(|model| model.contains('.')) {
             return Err(because(format!(
-                "`{inner}` is inside a subgraph, where an option cannot reach it; write `{setting}` in its `config`"
+                "`{inner}` is inside a subgraph, which this option cannot change; write `{setting}` in the `config` of `{inner}`"
             )));
         }
         layers.set.extend(models.iter().map(|model| format!("nodes.{model}.config.{setting}")));
@@ -486,7 +486,7 @@ impl<'a> Run<'a> {
         let Some(ServerAddress(address)) = self.arguments.metrics else { return Ok(None) };
         if !address.ip().to_canonical().is_loopback() && !self.arguments.allow_public {
             return Err(format!(
-                "--metrics {address}: other machines could reach it; write `--metrics {}`, or add --allow-public",
+                "--metrics {address}: other machines could reach this address; write `--metrics {}`, or add --allow-public",
                 address.port()
             ));
         }
@@ -575,7 +575,7 @@ impl<'a> Run<'a> {
             Ok(0) => print_info(&format!("limen-run: trace in {shown}, for ui.perfetto.dev")),
             Ok(lost) => {
                 let lost = count(usize::try_from(lost).unwrap_or(usize::MAX), "span");
-                print_error(&format!("limen-run: trace in {shown}; {lost} did not fit and are missing"));
+                print_error(&format!("limen-run: trace in {shown}; the trace was full, lost {lost}"));
             }
             Err(error) => {
                 print_error(&format!("limen-run: --trace {shown}: {}", one_line(&error.to_string())));

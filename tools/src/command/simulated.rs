@@ -22,11 +22,11 @@ const OUTSIDE: [&str; 8] = ["audio", "can", "foxglove", "serial", "stdin", "tcp"
 fn obstacle(plan: &Plan, frames: Option<u64>) -> Option<String> {
     if let Some(node) = plan.nodes().iter().find(|node| OUTSIDE.contains(&&*node.kind)) {
         let (name, kind) = (one_line(&node.name), &node.kind);
-        return Some(format!("`{name}` ({kind}) needs real time: run it without `--simulated`"));
+        return Some(format!("`{name}` ({kind}) needs real time: run the graph without `--simulated`"));
     }
     let endless = plan.nodes().iter().find(|node| node.endless && !node.paced && frames.is_none())?;
     let name = one_line(&endless.name);
-    Some(format!("`{name}` sends without end and without a rate, so no time passes: set its `rate`, or add `--frames`"))
+    Some(format!("`{name}` must have a `rate` or an end on a simulated clock: write `rate`, or add `--frames N`"))
 }
 
 /// Runs a plan to its end, to its `--duration` by the simulated clock, or to a signal.
@@ -44,7 +44,8 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments) -> Result<Ended, Run
     let clock = SimulatedClock::new(Time(1));
     let graph = plan.wire()?.drive(Clock::Simulated(clock.clone()))?;
     if graph.has_descriptors() {
-        let why = "a node waits for a device, a socket or a pipe, which need real time: run it without `--simulated`";
+        let why =
+            "a node waits for a device, a socket or a pipe, which need real time: run the graph without `--simulated`";
         return Err(RunError::Refused(why.into()));
     }
     interrupt.stops(graph.stopper());

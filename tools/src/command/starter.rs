@@ -67,7 +67,7 @@ pub fn begin_with_models(
     let copies: Vec<(&PathBuf, &String)> = copies.collect();
     if let Some(at) = (1..copies.len()).find(|at| copies[..*at].iter().any(|(_, name)| *name == copies[*at].1)) {
         return Err(invalid(format!(
-            "two files are called `{}`: rename a model, and its file of weights",
+            "expected models with different file names, found `{}` twice: rename a model and its weights file",
             copies[at].1
         )));
     }
@@ -185,7 +185,7 @@ fn choose(
             tried.no_states = Some(why);
         }
     }
-    let (tried, why) = first.unwrap_or_else(|| (begin(sides[0]), "it was not tried".into()));
+    let (tried, why) = first.unwrap_or_else(|| (begin(sides[0]), "the graph was not tried".into()));
     Ok((tried, Some(why)))
 }
 

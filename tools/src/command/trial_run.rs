@@ -35,7 +35,8 @@ impl Drop for Scratch {
 /// Why it does not run.
 pub(super) fn try_run(graph: &Path, registry: &Registry, options: &Options) -> Result<(), String> {
     let folder = graph.with_file_name(".trial-run");
-    let scratch = Scratch::new(folder).map_err(|error| format!("its trial run has no folder: {error}"))?;
+    let scratch =
+        Scratch::new(folder).map_err(|error| format!("the folder of the trial run cannot be created: {error}"))?;
     let options = Options { frames: Some(CALLS), out: Some(scratch.0.clone()), ..options.clone() };
     let plan = Spec::from_file(graph).and_then(|spec| Plan::with_options(spec, registry, &options));
     let plan = plan.map_err(|problems| show(&problems))?;

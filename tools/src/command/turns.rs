@@ -25,7 +25,7 @@ pub(super) fn take_in_turns(sides: [(&Path, &str); 2], runs: u32) -> Result<(), 
             let to = folder.join(format!("{turn:03}"));
             let mut shell = Command::new("sh");
             shell.args(["-c", command]).env("LIMEN_HISTOGRAMS", to).stdin(Stdio::null()).stdout(Stdio::null());
-            let status = shell.status().map_err(|error| (FAILED, format!("sh: {error}")))?;
+            let status = shell.status().map_err(|error| (FAILED, format!("`sh` cannot be started: {error}")))?;
             if !status.success() {
                 return Err((FAILED, format!("`{command}` failed in run {} of {runs}: {status}", turn + 1)));
             }

@@ -119,7 +119,9 @@ fn whole_url(url: &str) -> Result<String, String> {
     match (uri.scheme_str(), uri.host()) {
         (Some("http"), Some(host)) if !host.is_empty() => {}
         (Some("https"), _) => {
-            return Err("TLS is not supported: send to a collector on this machine, which forwards by TLS".into());
+            return Err(
+                "expected `http`, found `https`: send to a collector on this machine that forwards with TLS".into()
+            );
         }
         _ => return Err("expected the URL of a collector, such as `http://127.0.0.1:4318`".into()),
     }
@@ -155,7 +157,7 @@ mod tests {
             ("http://127.0.0.1:4318", Ok("http://127.0.0.1:4318/v1/metrics")),
             ("http://collector:4318/", Ok("http://collector:4318/v1/metrics")),
             ("http://collector/otlp/v1/metrics", Ok("http://collector/otlp/v1/metrics")),
-            ("https://collector:4318", Err("TLS is not supported")),
+            ("https://collector:4318", Err("expected `http`, found `https`")),
             ("http://collector:4318?token=x", Err("expected a URL without a query")),
             ("http://me:secret@collector:4318", Err("expected a URL without a query or a user")),
             ("collector:4318", Err("expected ")),

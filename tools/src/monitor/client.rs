@@ -68,7 +68,7 @@ impl MonitorClient {
     pub fn ask(&mut self, request: &str) -> io::Result<Value> {
         let late = |error: io::Error| match error.kind() {
             ErrorKind::WouldBlock => {
-                io::Error::new(ErrorKind::TimedOut, "no answer within 5 s: the run may still be starting, or hang")
+                io::Error::new(ErrorKind::TimedOut, "no answer within 5 s: the run may be starting, or may hang")
             }
             _ => error,
         };

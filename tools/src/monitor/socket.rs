@@ -116,10 +116,10 @@ pub(super) fn check(folder: &Path) -> io::Result<()> {
     let (user, mode) = (geteuid().as_raw(), data.mode() & 0o7777);
     let shown = folder.display();
     let why = if !data.is_dir() {
-        format!("`{shown}` is not a folder: remove it")
+        format!("`{shown}` is not a folder: remove the file")
     } else if data.uid() != user {
         format!(
-            "the folder `{shown}` belongs to user {}, not to user {user}: remove it, or set XDG_RUNTIME_DIR",
+            "the folder `{shown}` belongs to user {}, not to user {user}: remove the folder, or set XDG_RUNTIME_DIR",
             data.uid()
         )
     } else if mode & 0o077 != 0 {

@@ -84,7 +84,7 @@ impl Comparison {
         let all = || base.iter().chain(new);
         let has_unit = all().all(|profile| profile.has_unit);
         if let Some(odd) = all().find(|profile| !profile.has_unit).filter(|_| all().any(|profile| profile.has_unit)) {
-            let why = "its values have no unit, other runs have one: set it with --unit".into();
+            let why = "the values have no unit, but other runs have a unit: set the unit with --unit".into();
             return Err(ProfileError { path: odd.path.clone(), line: None, why });
         }
         if base.is_empty() || new.is_empty() {
@@ -199,7 +199,7 @@ impl Comparison {
         }
         if self.base.len() == 1 || self.new.len() == 1 {
             let why = "one run on a side shows only the noise within runs; the noise between runs is larger: compare at least three runs \
-                       of each side, taken in turns";
+                       of each side, interleaved";
             paragraph(text, "note: ", why);
         }
         for side in ["the base", "the new runs"] {
@@ -268,7 +268,7 @@ fn compare(tag: &str, base: &[Profile], new: &[Profile], stats: &[Stat], rng: &m
             why,
         };
         let (Some(base), Some(new)) = (known(&base), known(&new)) else {
-            return unknown("fewer than ten values lie beyond it in some run".into());
+            return unknown("fewer than ten values of a run lie beyond this figure".into());
         };
         let Some(found) = estimate(&base, &new, rng) else {
             return unknown(format!(
@@ -361,8 +361,13 @@ mod tests {
             (&slower, "p50(e2e) = +1ms", false, "is kept"),
             (&same, "p99(a->b) = +5%", false, "is kept"),
             (&same, "p99(a->b) = +0%", false, ""),
-            (&same, "p99(b->a) = +5%", true, "cannot be judged: there is no such histogram; there are: a->b.e2e"),
-            (&same, "p99.9(a->b) = +5%", true, "cannot be judged: there is no such histogram"),
+            (
+                &same,
+                "p99(b->a) = +5%",
+                true,
+                "cannot be judged: the runs have no such histogram; the histograms are: a->b.e2e",
+            ),
+            (&same, "p99.9(a->b) = +5%", true, "cannot be judged: the runs have no such histogram"),
         ] {
             let comparison = Comparison::new(&base, new, &STATS).unwrap();
             let verdict = limit.parse::<super::super::limit::Limit>().unwrap().judge(&comparison, false);

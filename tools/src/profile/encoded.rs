@@ -31,7 +31,7 @@ const MAX_NUMBER: usize = 9;
 /// What is wrong with it, in words that follow the place.
 pub(super) fn decode(text: &str) -> Result<Counts, String> {
     let bytes = BASE64.decode(text.as_bytes()).map_err(|error| format!("the histogram is not base64: {error}"))?;
-    let cut = || "the histogram is cut off".to_string();
+    let cut = || "the histogram is truncated".to_string();
     let word =
         |bytes: &[u8], at: usize| -> Option<u32> { Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?)) };
     match word(&bytes, 0).ok_or_else(cut)? {
@@ -59,7 +59,7 @@ pub(super) fn decode(text: &str) -> Result<Counts, String> {
 }
 
 fn counts(bytes: &[u8]) -> Result<Counts, String> {
-    let Some((header, rest)) = bytes.split_at_checked(HEADER) else { return Err("the histogram is cut off".into()) };
+    let Some((header, rest)) = bytes.split_at_checked(HEADER) else { return Err("the histogram is truncated".into()) };
     let word = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().expect("four bytes"));
     let long = |at: usize| u64::from_be_bytes(header[at..at + 8].try_into().expect("eight bytes"));
     let (length, offset, digits, low, ratio) = (word(4), word(8), word(12), long(16), f64::from_bits(long(32)));
@@ -67,8 +67,8 @@ fn counts(bytes: &[u8]) -> Result<Counts, String> {
         return Err("shifted or scaled histograms are not supported".into());
     }
     let counts = u8::try_from(digits).ok().and_then(|digits| Counts::with_lowest(digits, low.max(1)));
-    let mut counts = counts.ok_or_else(|| format!("invalid histogram: {digits} digits above {low}"))?;
-    let Some(mut rest) = rest.get(..length as usize) else { return Err("the histogram is cut off".into()) };
+    let mut counts = counts.ok_or_else(|| format!("invalid histogram: {digits} digits from the lowest value {low}"))?;
+    let Some(mut rest) = rest.get(..length as usize) else { return Err("the histogram is truncated".into()) };
     let mut index = 0u64;
     while !rest.is_empty() {
         let (number, size) = number(rest).ok_or("the histogram ends within a number")?;
@@ -174,19 +174,19 @@ mod tests {
         let bomb = vec![0u8; 64 << 20];
         for (text, expected) in [
             ("*".to_string(), "is not base64"),
-            (String::new(), "is cut off"),
-            ("AAAA".into(), "is cut off"),
+            (String::new(), "is truncated"),
+            ("AAAA".into(), "is truncated"),
             ("AAAAAAAA".into(), "expected HdrHistogram's V2 encoding, found 00000000"),
             (BASE64.encode(&DOUBLES[0].to_be_bytes()), "floating-point"),
-            (BASE64.encode(&V2.to_be_bytes()), "is cut off"),
-            (BASE64.encode(&[V2_DEFLATED.to_be_bytes(), u32::MAX.to_be_bytes()].concat()), "is cut off"),
+            (BASE64.encode(&V2.to_be_bytes()), "is truncated"),
+            (BASE64.encode(&[V2_DEFLATED.to_be_bytes(), u32::MAX.to_be_bytes()].concat()), "is truncated"),
             (BASE64.encode(&[V2_DEFLATED.to_be_bytes(), 0u32.to_be_bytes()].concat()), "cannot be inflated"),
             (BASE64.encode(&[V2_DEFLATED.to_be_bytes(), 4u32.to_be_bytes(), [1; 4]].concat()), "cannot be inflated"),
-            (made(u32::MAX, 3, 1, &[2], true), "is cut off"),
-            (made(u32::MAX, 3, 1, &[2], false), "is cut off"),
+            (made(u32::MAX, 3, 1, &[2], true), "is truncated"),
+            (made(u32::MAX, 3, 1, &[2], false), "is truncated"),
             (made(1, 6, 1, &[2], false), "invalid histogram: 6 digits"),
             (made(1, u32::MAX, 1, &[2], false), "digits"),
-            (made(1, 3, u64::MAX, &[2], false), "digits above"),
+            (made(1, 3, u64::MAX, &[2], false), "digits from the lowest value"),
             (made(1, 3, 1, &[0x80], false), "ends within a number"),
             (made(10, 3, 1, &run, false), "beyond the largest value"),
             (made(18, 3, 1, &[[0xff; 9], [0xff; 9]].concat(), false), "beyond the largest value"),

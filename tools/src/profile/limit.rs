@@ -120,17 +120,19 @@ impl Limit {
         };
         let not_judged = |why: &str| verdict(true, None, format!("{} cannot be judged: {why}", self.text));
         if let (Some(difference), false) = (comparison.hosts.iter().find(|d| d.is_decisive), any_host) {
-            return not_judged(&format!("the hosts differ in {}; --any-host compares them", difference.what));
+            return not_judged(&format!("the hosts differ in {}; add --any-host to compare the runs", difference.what));
         }
         if comparison.base.len().min(comparison.new.len()) < 2 {
-            return not_judged("one run on a side does not show how much runs differ: compare at least three of each");
+            return not_judged(
+                "one run on a side does not show the noise between runs: compare at least three runs on each side",
+            );
         }
         let all = comparison.base.len() + comparison.new.len();
         if let (Some(run), false) = (comparison.unknown_hosts.first(), any_host)
             && comparison.unknown_hosts.len() < all
         {
             return not_judged(&format!(
-                "the host of {run} is not known, but other hosts are; --any-host compares them"
+                "the host of {run} is unknown, but other hosts are known; add --any-host to compare the runs"
             ));
         }
         let is_meant = |tag: &str| match self.of.as_str() {
@@ -146,7 +148,7 @@ impl Limit {
             let mut tags: Vec<&str> = comparison.changes.iter().map(|change| change.tag.as_str()).collect();
             tags.sort_unstable();
             tags.dedup();
-            return not_judged(&format!("there is no such histogram; there are: {}", tags.join(", ")));
+            return not_judged(&format!("the runs have no such histogram; the histograms are: {}", tags.join(", ")));
         }
         let excess = |change: &Change| change.change - self.fraction_of(change.base);
         let one = |change: &Change| {
@@ -188,7 +190,7 @@ impl Limit {
             let (a, b) = (rank(a), rank(b));
             a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
         });
-        worst.unwrap_or_else(|| not_judged("there is no such histogram"))
+        worst.unwrap_or_else(|| not_judged("the runs have no such histogram"))
     }
 
     /// The limit as a fraction of a figure.

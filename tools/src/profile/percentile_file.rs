@@ -57,7 +57,7 @@ pub(super) fn read(text: &str, profile: &mut Profile, unit: Option<u64>) -> Resu
         }
         // 2⁶³, which is what the largest value is printed as.
         if !(0.0..=9_223_372_036_854_775_808.0).contains(&value) {
-            return Err(wrong(format!("a value of {value} cannot be counted")));
+            return Err(wrong(format!("a value must be 0 to 2^63, got {value}")));
         }
         if let Some((before, _, less)) = rows.last()
             && (value < *before || total < *less)
@@ -67,7 +67,7 @@ pub(super) fn read(text: &str, profile: &mut Profile, unit: Option<u64>) -> Resu
         let is_whole = value.fract() == 0.0;
         if !is_whole && !is_wrk2 && unit.is_none() {
             return Err(wrong(format!(
-                "expected whole values, found {value}: set their unit with --unit, such as --unit 1ms"
+                "expected whole values, found {value}: set the unit with --unit, such as --unit 1ms"
             )));
         }
         rows.push((value, percentile, total));
@@ -167,11 +167,11 @@ Requests/sec:    500.00
     fn malformed_rows_are_named() {
         let heading = "Value Percentile TotalCount 1/(1-Percentile)\n";
         for (rows, expected) in [
-            ("1.5 0.5 10 2.0", ":2: expected whole values, found 1.5: set their unit"),
+            ("1.5 0.5 10 2.0", ":2: expected whole values, found 1.5: set the unit"),
             ("1 50 10 2.0", ":2: a percentile must be 0 to 1, got 50"),
-            ("-1 0.5 10 2.0", ":2: a value of -1"),
-            ("1e30 0.5 10 2.0", "cannot be counted"),
-            ("nan 0.5 10 2.0", "cannot be counted"),
+            ("-1 0.5 10 2.0", ":2: a value must be 0 to 2^63, got -1"),
+            ("1e30 0.5 10 2.0", "a value must be 0 to 2^63"),
+            ("nan 0.5 10 2.0", "a value must be 0 to 2^63"),
             ("2 0.5 10 2.0\n1 0.6 20 3.0", ":3: expected ascending values and counts"),
             ("2 0.5 10 2.0\n3 0.6 9 3.0", ":3: expected ascending values"),
             ("2 0.5 10 2.0\nValue Percentile TotalCount", ":3: expected one histogram in a file of percentiles"),

@@ -172,7 +172,8 @@ impl Plot {
     /// What a reader does not see.
     pub(crate) fn note(&self) -> Option<String> {
         let left_out = count(self.left_out, "histogram");
-        (self.left_out > 0).then(|| format!("{left_out} not shown: --tag chooses, and `hist merge` adds runs"))
+        (self.left_out > 0)
+            .then(|| format!("{left_out} not shown: choose with --tag, or merge runs with `limen-run hist merge`"))
     }
 
     /// Returns the plot as plain characters, for a terminal of 80 columns.

@@ -29,7 +29,7 @@ pub fn show_profiles(profiles: &[Profile]) -> String {
         }
         table.write(&mut text);
         if !profile.has_unit && !profile.series.is_empty() {
-            let note = "the file does not declare the unit of its values; set it with --unit";
+            let note = "the file does not declare the unit of its values; set the unit with --unit";
             paragraph(&mut text, "note: ", note);
         }
     }
@@ -66,6 +66,6 @@ m.batch         1000        8        8        8      –        8
         assert_eq!(text, expected);
         let other = Profile::from_text("b.csv", "value,count\n7,3\n", None).unwrap();
         let text = show_profiles(&[other]);
-        assert!(text.contains("(no tag)") && text.contains("set it with --unit"), "{text}");
+        assert!(text.contains("(no tag)") && text.contains("set the unit with --unit"), "{text}");
     }
 }

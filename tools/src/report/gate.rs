@@ -125,7 +125,7 @@ impl Gate {
         let recorded = || report.histograms.iter().map(|h| one_line(&h.tag())).collect::<Vec<_>>().join(", ");
         worst.map(|value| value as f64).ok_or_else(|| match recorded().as_str() {
             "" => "nothing was recorded".into(),
-            all => format!("it was not recorded; there are: {all}"),
+            all => format!("the figure was not recorded; the recorded histograms are: {all}"),
         })
     }
 }
@@ -137,8 +137,8 @@ fn unknown(name: &str, report: &Report) -> String {
     let all = ["lost", "discarded", "left", "failed"].map(String::from).into_iter().chain(lost);
     let all: Vec<String> = all.chain(metrics).collect();
     let several = all.iter().filter(|full| full.strip_suffix(name).is_some_and(|node| node.ends_with('.'))).count() > 1;
-    let why = if several { "several nodes have" } else { "there is no figure" };
-    one_line(&format!("{why} `{name}`; there are: {}", all.join(", ")))
+    let why = if several { "several nodes have the figure" } else { "the report has no figure" };
+    one_line(&format!("{why} `{name}`; the figures are: {}", all.join(", ")))
 }
 
 #[cfg(test)]
@@ -224,11 +224,15 @@ mod tests {
             ("p50(e2e) > 10ms", false, "does not hold (p50(e2e) is 2.5"),
             ("max(camera->labels) > 4ms", true, "holds (max(camera->labels) is 5.00 ms)"),
             ("p99(digit.compute) > 1ms", true, "cannot be judged: 100 samples were recorded, and p99 needs 1000"),
-            ("max(digit.wait) > 1ms", true, "it was not recorded; there are: digit.queue, digit.compute, "),
+            (
+                "max(digit.wait) > 1ms",
+                true,
+                "the figure was not recorded; the recorded histograms are: digit.queue, digit.compute, ",
+            ),
             (
                 "speed < 1",
                 true,
-                "there is no figure `speed`; there are: lost, discarded, left, failed, digit.mean_batch, score.accuracy",
+                "the report has no figure `speed`; the figures are: lost, discarded, left, failed, digit.mean_batch, score.accuracy",
             ),
             ("odd < 1", true, "cannot be judged: odd is not a number"),
         ] {
@@ -259,7 +263,7 @@ mod tests {
             (
                 "lost.overun > 0",
                 true,
-                "cannot be judged: there is no figure `lost.overun`; there are: lost, discarded, left, failed, lost.full,",
+                "cannot be judged: the report has no figure `lost.overun`; the figures are: lost, discarded, left, failed, lost.full,",
             ),
         ] {
             let verdict = text.parse::<Gate>().unwrap().judge(&report);

@@ -60,7 +60,7 @@ impl Interrupt {
             thread::Builder::new().name("limen-signals".into()).spawn(answer)
         });
         if let Err(error) = installed {
-            print_error(&format!("limen-run: signals are not handled: {error}"));
+            print_error(&format!("limen-run: signal handlers cannot be installed: {error}"));
         }
         interrupt
     }

@@ -44,13 +44,13 @@ impl Stdout {
         };
         let own = File::from(own.ok()?);
         if let Some(read) = plan.reads_open(&own) {
-            return Some(format!("stdout is `{}`, which the graph reads; redirect it elsewhere", read.display()));
+            return Some(format!("stdout is `{}`, which the graph reads; redirect stdout elsewhere", read.display()));
         }
         let id = |about: Metadata| about.is_file().then(|| (about.dev(), about.ino()));
         let stdout = own.metadata().ok().and_then(id)?;
         let mut writes = plan.writes();
         let (node, path) = writes.find(|(_, path)| path.metadata().ok().and_then(id) == Some(stdout))?;
-        Some(format!("stdout is `{}`, which the node `{node}` writes; redirect it elsewhere", path.display()))
+        Some(format!("stdout is `{}`, which the node `{node}` writes; redirect stdout elsewhere", path.display()))
     }
 
     /// Prints a graph file. Unless stdout is a terminal, keeps bidirectional control characters as
@@ -88,7 +88,7 @@ impl Stdout {
             // `limen-run .. | head` has read enough.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => code,
             Err(error) => {
-                print_error(&format!("limen-run: stdout: {error}"));
+                print_error(&format!("limen-run: stdout cannot be written: {error}"));
                 code.max(FAILED)
             }
         }

@@ -145,8 +145,8 @@ pub(super) fn explain_word(word: &str, registry: &Registry) -> Option<String> {
         let some: Vec<&str> = kinds.iter().copied().take(KINDS).collect();
         let more = if kinds.len() > KINDS { format!(" and {} more", kinds.len() - KINDS) } else { String::new() };
         text.push('\n');
-        let named = format!("{}{more}; `limen-run explain KIND` says what it is there", some.join(", "));
-        paragraph(&mut text, "Kinds that have it: ", &named);
+        let named = format!("{}{more}; `limen-run explain KIND` describes one of them", some.join(", "));
+        paragraph(&mut text, "Kinds with this word: ", &named);
     }
     Some(text)
 }

@@ -72,7 +72,7 @@ pub(super) fn chain(
     tried: &Tried,
 ) -> Result<(), String> {
     if matches!(asked, Some(InputKind::Wav | InputKind::Npy)) {
-        return Err("two models take images: leave `--input` out, or write `images` or `camera`".into());
+        return Err("two models expect images: remove `--input`, or write `--input images` or `--input camera`".into());
     }
     let (detector, output, found) = detector(first, tried)?;
     let (reader, read) = reader(second)?;
@@ -86,7 +86,7 @@ pub(super) fn chain(
     let is_text = matches!((&found, read), (BoxSource::Text, _) | (_, PartReading::Text(_)));
     // Models that read text are trained on images as OpenCV reads them.
     let bgr = if is_text && frame.channels == 3 {
-        let about = "a guess: most models for text take blue before red";
+        let about = "a guess: most models for text expect blue before red";
         nodes.add("bgr", about, "colour", "to: bgr", &format!("from: {camera}"))
     } else {
         camera.clone()
@@ -151,8 +151,8 @@ fn wrong(which: &str, model: &Model, expected: &str) -> String {
     let inputs = Model::show(model.inputs.iter().map(|side| (&*side.port, Some(side))));
     let outputs = Model::show(model.outputs.iter().map(|output| (&*output.port, output.side.as_ref())));
     format!(
-        "`{}` expects {inputs} and produces {outputs}; the {which} of two models must have {expected}. For other models, begin with one \
-         `--model`, and add an `infer` node for the other",
+        "the {which} of two models must have {expected}; `{}` expects {inputs} and produces {outputs}: begin with one `--model`, and \
+         add an `infer` node for the other model",
         model.file
     )
 }
@@ -236,7 +236,7 @@ fn read_parts(
             vec![("text".into(), format!("{read}/text")), ("score".into(), format!("{read}/score"))]
         }
         PartReading::Class => {
-            let about = "if the scores are not probabilities, add a `softmax` before it";
+            let about = "if the scores are not probabilities, add a `softmax` upstream";
             let best = nodes.add("best", about, "argmax", "", &format!("from: {first}"));
             vec![("class".into(), format!("{best}/index")), ("score".into(), format!("{best}/value"))]
         }
@@ -270,8 +270,8 @@ fn alphabet(model: &Model, classes: usize) -> Result<(String, bool, &'static str
         Some(2) => true,
         _ => {
             return Err(format!(
-                "`{}` produces {classes} classes; its metadata `character` has {count} symbols, which with the blank, or with the blank and \
-                 a space, are as many as the classes",
+                "`{}` must produce one or two classes more than the {count} symbols of the metadata `character`, for the blank and a \
+                 space, got {classes}",
                 model.file
             ));
         }

@@ -75,7 +75,7 @@ impl ImageSize {
     pub(super) fn of(side: &Side, [high, wide]: [usize; 2]) -> Option<ImageSize> {
         let ([height, width, channels], is_planar) = side.image_dims()?;
         let is_open = [height, width].iter().any(|length| matches!(length, Length::Open(_)));
-        let about = is_open.then_some("the size is a guess: the model takes others");
+        let about = is_open.then_some("the size is a guess: the model accepts other sizes");
         Some(ImageSize { height: height.or(high), width: width.or(wide), channels: channels.or(3), is_planar, about })
     }
 
@@ -124,7 +124,7 @@ impl Given {
         let shape = given.shape();
         match shape.iter().try_fold(4, |bytes: usize, length| bytes.checked_mul(*length)) {
             Some(..=MAX_ITEM) => Ok(given),
-            _ => Err(format!("an item of its input `{}` would be {shape:?}, more than 64 MiB", side.port)),
+            _ => Err(format!("an item of the input `{}` must be at most 64 MiB, got the shape {shape:?}", side.port)),
         }
     }
 

@@ -77,7 +77,7 @@ impl Model {
     pub(super) fn of(found: &Inspection, file: &str) -> Result<Model, String> {
         let mut inputs: Vec<Side> = found.inputs.iter().filter_map(Side::of).collect();
         if inputs.is_empty() || inputs.len() != found.inputs.len() {
-            return Err("it does not declare inputs with types and shapes".into());
+            return Err("the model must declare inputs with types and shapes".into());
         }
         let first = |side: &Side| side.shape.first().filter(|dim| matches!(dim, Length::Open(_))).cloned();
         let batches: Vec<Length> = inputs.iter().filter_map(first).collect();
@@ -173,8 +173,8 @@ impl StarterOutput {
             Some(greatest) if *greatest <= 1.0 => (
                 yolox,
                 format!(
-                    "the layout is a guess: the greatest number of a trial, {greatest:.1}, is too small for a pixel; centres from 0 to 1 are \
-                     those of another detector"
+                    "the layout is a guess: the greatest number of a trial, {greatest:.1}, is too small for a pixel; centres from 0 to 1 \
+                     mean another detector"
                 ),
             ),
             // The centre of some cell lies behind the middle of the image.

@@ -176,7 +176,7 @@ impl Nodes {
         let case = if name == "model" { "verify.npz".into() } else { format!("{name}.npz") };
         let about = if trial.has_case {
             let _ = write!(config, ", verify: {{ case: {case} }}");
-            "the case was recorded with these sizes: leave `verify` out to change them"
+            "the case was recorded with these sizes: remove `verify` to change the sizes"
         } else {
             ""
         };
@@ -196,7 +196,7 @@ impl Nodes {
                 shown.push(bound.show(bound.length(seen)));
                 request.max.insert(bound.port.clone(), bound.lengths(bound.trial_length()));
                 let found =
-                    seen.map_or("no trial showed how many".into(), |seen| format!("a trial on noise produced {seen}"));
+                    seen.map_or("no trial produced rows".into(), |seen| format!("a trial on noise produced {seen}"));
                 notes.push(format!(
                     "`{}` has a row for each part that the model finds; a call with more rows than `max` fails; {found}",
                     bound.port
@@ -208,7 +208,7 @@ impl Nodes {
         if !narrowed.is_empty() {
             config.push_str(", allow_narrowing: true");
             let note = format!(
-                "the model {}; `allow_narrowing` accepts f32 instead, 7 digits: a tree may take another leaf",
+                "the model {}; `allow_narrowing` accepts f32 (7 digits) instead: a decision tree may choose another leaf",
                 narrowed.join(", ")
             );
             self.warnings.push(format!("`{name}`: {note}"));
@@ -319,7 +319,7 @@ fn about_sound(side: &Side, Known { asked, has_rate, .. }: Known) -> String {
     ];
     let guesses: Vec<&str> = guesses.iter().filter(|(is_guess, _)| *is_guess).map(|(_, guess)| *guess).collect();
     let guesses = if guesses.is_empty() { String::new() } else { format!("; guesses: {}", guesses.join(", ")) };
-    format!("a recording{guesses}; `context: N` repeats the last N samples of the message before")
+    format!("a recording{guesses}; `context: N` repeats the last N samples of the previous message")
 }
 
 /// Returns the comment at an array: what is a guess, and what other data the input may be.

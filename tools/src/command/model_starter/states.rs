@@ -68,8 +68,8 @@ impl States {
                 let shown = shown.collect::<Vec<_>>().join(", ");
                 let order = if pairs.len() > 1 { " in one order" } else { "" };
                 self.notes.push(format!(
-                    "a guess: {shown} are a state, because inputs and outputs of {spec} are as many{order}; otherwise \
-                     leave `state` out and connect the input"
+                    "a guess: {shown} are a state, because the numbers of inputs and outputs of {spec} are equal{order}; \
+                     otherwise remove `state` and connect the input"
                 ));
                 self.pairs.extend(pairs);
             } else {
@@ -77,7 +77,7 @@ impl States {
                 let why = if is_first { "so has the first input or output" } else { "their numbers differ" };
                 self.notes.push(format!(
                     "{} and {} have one type, {spec}, and {why}: if they are a state, write `state: [{{ input: {}, output: {} }}]` and \
-                     leave the input out",
+                     remove the input",
                     list(from),
                     list(to),
                     from[0],
@@ -177,7 +177,7 @@ mod tests {
         let (c, d) = (("input_4", "f32[1,2,128,2]"), ("stack_5", "f32[1,2,128,2]"));
         for (inputs, outputs, expected, note) in [
             (&[x, a][..], &[y, b][..], &["input_3 stack_2"][..], "a guess: `input_3` and `stack_2` are a state"),
-            (&[x, a, c], &[y, b, d], &["input_3 stack_2", "input_4 stack_5"], "are as many in one order"),
+            (&[x, a, c], &[y, b, d], &["input_3 stack_2", "input_4 stack_5"], "are equal in one order"),
             (
                 &[x, a, c],
                 &[y, b],

@@ -146,7 +146,7 @@ impl fmt::Display for GateError {
                 write!(f, "the terms are: {terms}")
             }
             GateError::NoNode { found, nodes } => {
-                write!(f, "the graph has no node `{found}`; there are: {}", nodes.join(", "))
+                write!(f, "the graph has no node `{found}`; the nodes are: {}", nodes.join(", "))
             }
         }
     }
