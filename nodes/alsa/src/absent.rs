@@ -11,7 +11,7 @@ pub struct Pcm(Infallible);
 #[expect(missing_docs, clippy::missing_errors_doc, reason = "documented where it is linked")]
 impl Pcm {
     pub fn open(_: &str, _: PcmDirection) -> io::Result<Pcm> {
-        Err(io::Error::new(io::ErrorKind::Unsupported, "this program was built without sound"))
+        Err(io::Error::new(io::ErrorKind::Unsupported, "this program was built without sound devices"))
     }
     pub fn capabilities(&self) -> io::Result<PcmCapabilities> {
         match self.0 {}

@@ -156,7 +156,7 @@ impl Host<'_> {
         let (state, remedy) = if is_real_time {
             (Health::Good, None)
         } else {
-            let remedy = "the worst-case latency has no bound without PREEMPT_RT: install such a kernel, packaged as `linux-image-rt` \
+            let remedy = "the worst-case latency has no bound: install a PREEMPT_RT kernel, packaged as `linux-image-rt` \
                           or `linux-realtime`";
             (Health::Poor, Some(remedy.to_string()))
         };

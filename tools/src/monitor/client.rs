@@ -51,7 +51,7 @@ impl MonitorClient {
         let path = path.as_ref();
         let stream = UnixStream::connect(path)?;
         if !socket::is_own_user(&stream) {
-            let why = format!("another user listens at `{}`", path.display());
+            let why = format!("expected a socket of this user, found another user at `{}`", path.display());
             return Err(io::Error::new(ErrorKind::PermissionDenied, why));
         }
         stream.set_read_timeout(Some(PATIENCE))?;

@@ -43,7 +43,7 @@ pub(super) fn decode(text: &str) -> Result<Counts, String> {
             let read = ZlibDecoder::new(deflated).take(MAX_INFLATED + 1).read_to_end(&mut inflated);
             read.map_err(|error| format!("the histogram cannot be inflated: {error}"))?;
             if inflated.len() as u64 > MAX_INFLATED {
-                return Err(format!("the histogram has more than {} MiB", MAX_INFLATED >> 20));
+                return Err(format!("the histogram must be at most {} MiB, got more", MAX_INFLATED >> 20));
             }
             match word(&inflated, 0) {
                 Some(V2) => counts(&inflated),

@@ -117,7 +117,7 @@ impl Gate {
                 Stat::Max => recorded.histogram.max(),
                 Stat::Quantile(q) => recorded.quantile(q).ok_or_else(|| {
                     let needed = (10.0 / (1.0 - q)).round();
-                    format!("{} samples were recorded, and {stat} needs {needed}", recorded.samples)
+                    format!("expected {needed} samples for {stat}, found {}", recorded.samples)
                 })?,
             };
             worst = worst.max(Some(value));
@@ -223,7 +223,7 @@ mod tests {
             ("discarded == 40", true, "discarded == 40 holds (discarded is 40)"),
             ("p50(e2e) > 10ms", false, "does not hold (p50(e2e) is 2.5"),
             ("max(camera->labels) > 4ms", true, "holds (max(camera->labels) is 5.00 ms)"),
-            ("p99(digit.compute) > 1ms", true, "cannot be judged: 100 samples were recorded, and p99 needs 1000"),
+            ("p99(digit.compute) > 1ms", true, "cannot be judged: expected 1000 samples for p99, found 100"),
             (
                 "max(digit.wait) > 1ms",
                 true,

@@ -131,7 +131,7 @@ impl<'a> Decoded<'a> {
             }
             Elements::Varints(data) => {
                 let values = proto::varints(data).try_fold(0usize, |n, value| value.map(|_| n + 1));
-                values.ok_or("a value is malformed")? * self.dtype.size()
+                values.ok_or("expected values as varints, found malformed bytes")? * self.dtype.size()
             }
             Elements::Shorter(bytes) => bytes.len() / 2,
             Elements::Numbers(_) | Elements::Integer(_) => return Ok(self),

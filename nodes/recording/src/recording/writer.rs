@@ -213,7 +213,7 @@ impl RecordingWriter {
             self.full.lose(1);
             return Ok(());
         }
-        let Some(open) = &mut self.open else { return Err(NodeError::input(&*self.path, "no file is open")) };
+        let Some(open) = &mut self.open else { return Err(NodeError::input(&*self.path, "no recording file is open")) };
         let header = MessageHeader {
             channel_id: open.ids[channel],
             // The format has 32 bits.

@@ -138,7 +138,7 @@ impl Node for RecordNode {
         if config.exists == ExistsRecording::Fail
             && cx.folders.output(&config.path).is_ok_and(|path| path.symlink_metadata().is_ok())
         {
-            let message = format!("`{}` already exists, with `exists: fail`", config.path);
+            let message = format!("`{}` already exists", config.path);
             errors.at("path", message).help(format!("remove `{}`, or write `exists: number`", config.path));
         }
         let mut ports = ports.memory(RecordingWriter::memory(largest, inputs));

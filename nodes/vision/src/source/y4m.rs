@@ -301,7 +301,8 @@ impl Y4mConfig {
     fn plan(&self, folders: &Folders, errors: &mut PlanErrors) -> Option<(Y4mHeader, Option<u64>)> {
         let Some(path) = &self.path else {
             if self.repeat != 1 {
-                errors.at("repeat", "`repeat` is not possible for standard input").help("remove `repeat`");
+                let message = format!("`repeat` must be 1 for standard input, got {}", self.repeat);
+                errors.at("repeat", message).help("remove `repeat`");
             }
             let side = |side: Option<usize>| side.filter(|side| (1..=MAX_SIDE).contains(side));
             let (Some(width), Some(height)) = (side(self.width), side(self.height)) else {

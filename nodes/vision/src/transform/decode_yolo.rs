@@ -285,10 +285,7 @@ impl Node for DecodeYolo {
                     let Sizes { layout, candidates, classes, .. } = *sizes;
                     if config.multi_label && layout == YoloLayout::V10 {
                         errors
-                            .at(
-                                "multi_label",
-                                "`multi_label` is not possible with layout v10: a candidate has one class",
-                            )
+                            .at("multi_label", "`multi_label` must be false for layout v10, got true")
                             .help("remove `multi_label`");
                     }
                     let buffers = BufferLengths::of(config, *sizes);

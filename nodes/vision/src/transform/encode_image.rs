@@ -130,7 +130,9 @@ impl Node for EncodeImage {
                 .help("write a number such as 85");
         }
         if config.quality.is_some() && config.format == ImageFormat::Png {
-            errors.at("quality", "`quality` is not possible for PNG, which is lossless").help("remove `quality`");
+            errors
+                .at("quality", "`quality` needs `format: jpeg`, got `png`")
+                .help("remove `quality`, or write `format: jpeg`");
         }
         let dims = shape::image_dims(given.single());
         let most = if config.format == ImageFormat::Jpeg { 3 } else { 4 };

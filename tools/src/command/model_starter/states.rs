@@ -74,9 +74,13 @@ impl States {
                 self.pairs.extend(pairs);
             } else {
                 let list = |ports: &[&str]| ports.iter().map(|port| format!("`{port}`")).collect::<Vec<_>>().join(", ");
-                let why = if is_first { "so has the first input or output" } else { "their numbers differ" };
+                let why = if is_first {
+                    "the first input or output has the same type"
+                } else {
+                    "the numbers of inputs and outputs differ"
+                };
                 self.notes.push(format!(
-                    "{} and {} have one type, {spec}, and {why}: if they are a state, write `state: [{{ input: {}, output: {} }}]` and \
+                    "{} and {} have the type {spec}, and {why}: for a state, write `state: [{{ input: {}, output: {} }}]` and \
                      remove the input",
                     list(from),
                     list(to),
@@ -182,13 +186,13 @@ mod tests {
                 &[x, a, c],
                 &[y, b],
                 &[],
-                "`input_3`, `input_4` and `stack_2` have one type, f32[1,2,128,2], and their numbers",
+                "`input_3`, `input_4` and `stack_2` have the type f32[1,2,128,2], and the numbers",
             ),
             (
                 &[x, ("input_4", "f32[1,1,257]")],
                 &[y, ("z", "f32[1,1,257]")],
                 &[],
-                "and so has the first input or output",
+                "the first input or output has the same type",
             ),
             // A row of numbers may be anything.
             (&[x, ("style", "f32[n,256]")], &[y, ("z", "f32[n,256]")], &[], ""),
