@@ -67,7 +67,8 @@ impl BusErrors {
         if self.is_off {
             to.note(format!(
                 "the controller of `{interface}` is off the bus after too many errors: check the wiring and \
-                 the bit rate, then run `ip link set {interface} down` and `ip link set {interface} up`, or let the kernel restart the controller with \
+                 the bit rate, then run `ip link set {interface} down` and `ip link set {interface} up`, or \
+                 let the kernel restart the controller with \
                  `ip link set {interface} type can restart-ms 100`"
             ));
         }

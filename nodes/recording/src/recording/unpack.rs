@@ -59,7 +59,7 @@ pub(super) fn grow(buffer: &mut Vec<u8>, more: usize, most: usize) {
     }
 }
 
-fn zstd(error: impl std::fmt::Display) -> String {
+fn zstd(error: impl fmt::Display) -> String {
     format!("a zstd chunk cannot be decompressed: {error}")
 }
 
