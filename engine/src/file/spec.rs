@@ -460,7 +460,11 @@ impl SpecReader<'_> {
     fn text(&mut self, tree: &Tree, key: &str) -> Option<String> {
         if tree.as_text().is_none() {
             let message = format!("`{key}` must be a name, got {}", tree.value.describe());
-            self.problem("E0105", &tree.place, message, format!("write a name such as `{key}: camera`"));
+            let help = match (key, &tree.value) {
+                ("from", Value::List(_)) => "write `inputs: { a: .., b: .. }`".into(),
+                _ => format!("write a name such as `{key}: camera`"),
+            };
+            self.problem("E0105", &tree.place, message, help);
         }
         tree.as_text().map(str::to_string)
     }

@@ -167,7 +167,8 @@ impl Planner<'_> {
             match (port, name) {
                 (Some(port), _) if connected[port].is_some() => {
                     let message = format!("input `{}` of `{}` is connected twice", ports[port], node.name);
-                    self.problem("E0126", &connection.place, message, "remove one of the two connections");
+                    let help = format!("remove this connection of `{}`", ports[port]);
+                    self.problem("E0126", &connection.place, message, help);
                 }
                 (Some(port), _) => connected[port] = Some(i),
                 (None, Some(name)) => {
