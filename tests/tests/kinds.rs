@@ -355,7 +355,7 @@ fn packets_are_decoded() {
         report
             .notes
             .iter()
-            .any(|note| note.starts_with("`d`: 1 malformed, the first: expected at least 20 bytes, found 16: ")),
+            .any(|note| note.starts_with("`d`: 1 malformed; the first: expected at least 20 bytes, found 16: ")),
         "{:?}",
         report.notes
     );

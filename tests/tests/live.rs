@@ -158,7 +158,7 @@ fn losses_inside_a_node_are_events_and_statistics() {
         assert!((live + 1..=live + 2).contains(&lost), "{every}: {live} {lost}");
         assert_eq!(report.losses()["malformed"], lost);
         // The one of the end has no reason.
-        let first = format!("`b`: {} malformed, the first: number {every}", lost - 1);
+        let first = format!("`b`: {} malformed; the first: number {every}", lost - 1);
         assert_eq!(report.notes.contains(&first), every > 0, "{:?}", report.notes);
     }
 }

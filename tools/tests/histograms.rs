@@ -126,7 +126,7 @@ fn comparisons_have_exit_codes() {
     host["cpu"] = "Z80".into();
     fs::write(&path, host.to_string()).unwrap();
     let words = "hist compare --base runs/0 runs/1 --new runs/1 runs/2 --fail p50(b.compute)=+900%";
-    folder.run(words).expect(3, "hosts differ: CPU", "the hosts differ in CPU; --any-host");
+    folder.run(words).expect(3, "hosts differ: CPU", "the hosts differ in CPU; add --any-host");
     // Not with what stands before it: a long name of the CPU at hand breaks the line there.
     folder.run(&format!("{words} --any-host")).expect(0, "Z80", "is kept");
 }

@@ -103,7 +103,7 @@ fn what_is_wrong_with_a_file_in_memory_is_named() {
         (
             graph_at("mem:"),
             Some(("digits.onnx", &b"text"[..])),
-            ["graph.yaml:5:42", "`mem:digits.onnx`: cannot load the model: this is text"],
+            ["graph.yaml:5:42", "expected an ONNX model, found text"],
         ),
         (digest(&"0".repeat(64)), None, ["graph.yaml:5:", "`mem:digits.onnx` has the SHA-256 "]),
         (

@@ -193,7 +193,7 @@ fn times_by_the_clock_are_noted_behind_every_recording() {
             let is_noted = pace == "max" && !key.is_empty();
             assert_eq!(words.contains(&says), is_noted, "{kind} {pace} {key}\n{plan}");
             assert_eq!(words.contains("runs ahead of the clock"), is_noted, "{kind} {pace} {key}\n{plan}");
-            assert_eq!(words.contains("covers 2 times as much"), pace == "2.0", "{kind} {pace} {key}\n{plan}");
+            assert_eq!(words.contains("covers 2 s of the recording"), pace == "2.0", "{kind} {pace} {key}\n{plan}");
         }
     }
 }

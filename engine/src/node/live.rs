@@ -367,7 +367,7 @@ impl LiveCounters {
     /// the node is not connected.
     pub(crate) fn notes(&self) -> Vec<String> {
         let first = |(reason, counter): &(&str, LossCounter)| {
-            Some(format!("{} {reason}, the first: {}", counter.get(), counter.first()?))
+            Some(format!("{} {reason}; the first: {}", counter.get(), counter.first()?))
         };
         let mut notes: Vec<String> = self.lock().lost.iter().filter_map(first).collect();
         notes.extend(self.connection_failure());

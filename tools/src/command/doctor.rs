@@ -431,7 +431,7 @@ mod tests {
         }
         // Advice is for cores that there are.
         for (online, part) in [
-            ("0-1\n", "too few"),
+            ("0-1\n", "at least four cores"),
             ("0-7\n", "isolcpus=6,7 "),
             ("0-3,8-11\n", "--cores 10,11`"),
             ("0-1,3,5\n", "--cores 3,5`"),

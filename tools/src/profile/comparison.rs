@@ -461,7 +461,11 @@ mod tests {
         let comparison = Comparison::new(&base, &new, &STATS).unwrap();
         let limit: super::super::limit::Limit = "p99(e2e) = +5%".parse().unwrap();
         let verdict = limit.judge(&comparison, false);
-        assert!(verdict.tripped && verdict.text.contains("the hosts differ in CPU; --any-host"), "{}", verdict.text);
+        assert!(
+            verdict.tripped && verdict.text.contains("the hosts differ in CPU; add --any-host"),
+            "{}",
+            verdict.text
+        );
         assert!(!limit.judge(&comparison, true).tripped);
         assert!(
             comparison.text().contains("hosts differ: CPU not known, new not known | other"),

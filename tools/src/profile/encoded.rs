@@ -201,7 +201,7 @@ mod tests {
                 ),
                 "too large",
             ),
-            (made(bomb.len() as u32, 3, 1, &bomb, true), "more than 16 MiB"),
+            (made(bomb.len() as u32, 3, 1, &bomb, true), "at most 16 MiB"),
         ] {
             let error = decode(&text).unwrap_err();
             assert!(error.contains(expected), "{expected}: {error}");

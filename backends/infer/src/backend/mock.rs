@@ -318,7 +318,7 @@ mod tests {
         let panicked = crate::base::caught(|| call(&mut mock)).unwrap_err();
         assert!(panicked.contains("call 2 panics"), "{panicked}");
         let error = call(&mut session(MockConfig { max_batch: Some(1), ..config() })).unwrap_err();
-        assert!(error.to_string().contains("batch of 2"), "{error}");
+        assert!(error.to_string().contains("at most 1, got 2"), "{error}");
     }
 
     #[test]

@@ -8,7 +8,6 @@ use crate::base::{read_and_sum, sha256};
 use limen::backend::BackendError;
 use limen::files::{InputFile, MemoryFiles};
 use limen::policy::Trials;
-use limen::unit::show_bytes;
 use prost::bytes::Bytes;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

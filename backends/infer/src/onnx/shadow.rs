@@ -282,7 +282,7 @@ mod tests {
         for (signature, max_batch, why) in [
             (with(vec![spec("y", 3)]), 1, "output 0 must be `y` f32[3], got `y` f32[2] on `other`"),
             (with(vec![spec("z", 2)]), 1, "output 0 must be `z` f32[2], got `y` f32[2] on `other`"),
-            (with(vec![spec("y", 2), spec("z", 2)]), 1, "output 1 is none on `other`, and `z` f32[2] here"),
+            (with(vec![spec("y", 2), spec("z", 2)]), 1, "output 1 must be `z` f32[2], got absent on `other`"),
             (with(vec![]), 1, "output 0 must be absent, got `y` f32[2] on `other`"),
             (other.signature.clone(), 5, "the batch size must be at most 4 on `other`, got 5"),
         ] {

@@ -551,7 +551,7 @@ mod tests {
         let file = model(&[x], &[y], &[external("w", &[2], "m.onnx.data", 0, 8)], &["y = Add x w"]);
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("m.onnx.data"), [0; 8]).unwrap();
-        let unreadable = "the weight file `m.onnx.data` cannot be read: this program has no such file in memory";
+        let unreadable = "the weight file `m.onnx.data` cannot be read: this program does not contain the file";
         for (name, beside, backend, expected) in [
             ("m.onnx", Some("m.onnx.data"), "rten", Ok(())),
             ("voice/m.onnx", Some("voice/m.onnx.data"), "rten", Ok(())),

@@ -196,6 +196,6 @@ mod tests {
         let mut errors = PlanErrors::default();
         against_reference(&prepared, &Reference { signature, ..reference }, tolerance, false, &mut errors);
         let why = errors.messages().next().unwrap();
-        assert_eq!(why, "output 0 is none on `other`, and `logits` f32[10] here");
+        assert_eq!(why, "output 0 must be `logits` f32[10], got absent on `other`");
     }
 }

@@ -321,12 +321,12 @@ mod tests {
             (
                 "gptq",
                 awq.clone(),
-                "encoding: `l.safetensors` has `l.qweight` as i32[32, 2]; `gptq` expects i32[k/8, n], where n is a multiple of 8",
+                "encoding: `l.safetensors` has `l.qweight` as i32[32, 2], but `gptq` expects i32[k/8, n], where n is a multiple of 8",
             ),
             (
                 "awq",
                 gptq.clone(),
-                "has `l.scales` as f16[4, 16]; `awq` expects f16, bf16 or f32 [groups, 128] with 1 to 4",
+                "has `l.scales` as f16[4, 16], but `awq` expects f16, bf16 or f32 [groups, 128] with 1 to 4",
             ),
             ("awq", gptq.clone(), "; try `encoding: gptq`"),
             (
@@ -356,7 +356,7 @@ mod tests {
                 "expects i32[4, 2]: try `encoding: awq`, or save the layer as f16",
             ),
             ("gptq", with(&gptq, "l.qzeros", Dtype::U8, &[4, 2]), "`l.qzeros` as u8[4, 2]"),
-            ("gptq", with(&gptq, "l.g_idx", i32, &[31]), "`l.g_idx` as i32[31]; `gptq` expects i32[32]"),
+            ("gptq", with(&gptq, "l.g_idx", i32, &[31]), "`l.g_idx` as i32[31], but `gptq` expects i32[32]"),
             ("gptq", with(&gptq, "l.g_idx", Dtype::F32, &[32]), "`l.g_idx` as f32[32]"),
             ("gptq", index(|input| input / 4), "must have groups 0 to 3 in `l.g_idx`, got 4 at 16: save `l.g_idx`"),
             ("gptq", index(|input| 2 - input), "has -1 at 3 in `l.g_idx`"),

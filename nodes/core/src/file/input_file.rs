@@ -49,6 +49,6 @@ mod tests {
         std::fs::write(folder.path().join("f"), "1234").unwrap();
         assert_eq!(read_whole("f", &folders, 4), Ok(b"1234".to_vec()));
         let (message, _) = read_whole("f", &folders, 3).unwrap_err();
-        assert!(message.contains("`f`: the file must be at most 3 B"), "{message}");
+        assert!(message.contains("`f` cannot be read: the file must be at most 3 B"), "{message}");
     }
 }

@@ -260,7 +260,7 @@ mod tests {
         let expected = [
             "a",
             "f: message 2 must be at most the planned 8, got 4294967295",
-            "f: message 3: the file ends within the message",
+            "f: message 3: expected a complete message, found the end of the file",
         ];
         for (n, expected) in expected.iter().enumerate() {
             assert!(said[n].starts_with(expected) && said[n + 3].starts_with(expected), "{said:?}");

@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(file.read().unwrap(), [0.6, 0.8, 0.0, 0.0]);
         let infinite: Vec<u8> = [3.0, 4.0, f32::INFINITY, 0.0].iter().flat_map(|n| n.to_le_bytes()).collect();
         let file = write("<f4", "False", "(2, 2)", &infinite).unwrap_or_else(|(message, _)| panic!("{message}"));
-        assert!(file.read().unwrap_err().to_string().contains("vector 1 has"));
+        assert!(file.read().unwrap_err().to_string().contains("vector 1 must be finite"));
         for (kind, order, shape, expected) in [
             ("<f8", "False", "(1, 2)", "found <f8"),
             (">f4", "False", "(2, 2)", "found >f4"),

@@ -18,9 +18,9 @@ fn a_file_of_another_kind_is_named<R: Runtime>() {
     let folder = tempfile::tempdir().unwrap();
     for (bytes, what) in [
         (&b"nodes:\n  camera:\n"[..], "expected an ONNX model, found text"),
-        (b"", "this is an empty file"),
-        (b"\x89PNG\r\n\x1a\n", "this is a PNG image"),
-        (b"PK\x03\x04abc", "this is a zip archive, as PyTorch"),
+        (b"", "found an empty file"),
+        (b"\x89PNG\r\n\x1a\n", "found a PNG image"),
+        (b"PK\x03\x04abc", "found a zip archive"),
         (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
         (&[1, 2, 3, 4, 0, 0, 0, 0, 9], "expected an ONNX model, found 9 bytes of another format"),
     ] {

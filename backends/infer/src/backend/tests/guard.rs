@@ -18,8 +18,8 @@ fn the_guard_detects_non_finite_numbers<R: Runtime>() {
             &[
                 ([1.0, 1.0], ""),
                 ([1.0, f32::INFINITY], "input `x` must be finite (`guard: finite`), got inf at element 1"),
-                ([f32::NAN, 1.0], "input `x` holds NaN at element 0"),
-                ([1.0, 0.0], "output `y` holds -inf at element 1"),
+                ([f32::NAN, 1.0], "input `x` must be finite (`guard: finite`), got NaN at element 0"),
+                ([1.0, 0.0], "output `y` must be finite (`guard: finite`), got -inf at element 1"),
             ][..],
         ),
         (false, &[([f32::NAN, 0.0], ""), ([1.0, 1.0], "")]),
@@ -35,8 +35,8 @@ fn the_guard_detects_non_finite_numbers<R: Runtime>() {
     let mut session = Onnx::<R>::prepare(how).unwrap().session(4).unwrap();
     let rows = [
         ([1.0; 6], ""),
-        ([1.0, 1.0, 1.0, f32::NAN, 1.0, 1.0], "input `x` holds NaN at element 1 of item 1 of 3"),
-        ([1.0, 1.0, 1.0, 1.0, 0.0, 1.0], "output `y` holds -inf at element 0 of item 2 of 3"),
+        ([1.0, 1.0, 1.0, f32::NAN, 1.0, 1.0], "got NaN at element 1 of item 1 of 3"),
+        ([1.0, 1.0, 1.0, 1.0, 0.0, 1.0], "got -inf at element 0 of item 2 of 3"),
     ];
     let found = answers(&rows, |(x, _)| numbers(&mut session, &[2], x, 2).map(drop));
     std::iter::zip(&found, rows).for_each(|(found, (_, why))| check(found, why));
@@ -53,7 +53,7 @@ fn the_guard_detects_non_finite_numbers<R: Runtime>() {
         OnnxModel { bytes: Some(bytes), path: "m.onnx".into(), finite: true, states, buckets, ..OnnxModel::default() };
     let mut session = Onnx::<R>::prepare(how).unwrap().session(4).unwrap();
     let rows = [
-        ([0.0, 0.0, 0.0, f32::MAX], "output `next` holds inf at element 1 of item 1 of 2"),
+        ([0.0, 0.0, 0.0, f32::MAX], "output `next` must be finite (`guard: finite`), got inf at element 1 of item 1 of 2"),
         ([0.0, 0.0, 0.0, 1.0], ""),
     ];
     let found = answers(&rows, |(x, _)| {

@@ -22,7 +22,7 @@ fn symbolic_dims_get_their_lengths_from_connected_inputs<R: Runtime>() {
     assert_eq!(bound.signature().max_batch, None);
     for (shapes, why) in [
         (&[][..], "input `a`: dim `h` of f32[h,w] has no length: connect a node whose output has a known size"),
-        (&[("a", &[2, 3][..]), ("b", &[2, 4])], "input `b`: dim `w` is 4 here and 3 at `a`"),
+        (&[("a", &[2, 3][..]), ("b", &[2, 4])], "input `b`: dim `w` must be 3, as at `a`, got 4"),
         (&[("a", &[2][..])], "input `a`: expected f32[h,w] as one item, found [2]"),
     ] {
         let error = prepare_bytes::<R>(bytes.clone(), shapes).unwrap_err().to_string();

@@ -39,7 +39,7 @@ fn outputs_that_differ_from_the_recorded_ones_are_named<R: Runtime>() {
     let prepared = prepare::<R>("digits/digits.onnx");
     let wrong = case_of(MODELS[0]).perturbed("logits").check(&prepared, 8, exact).unwrap_err();
     let text = wrong[0].to_string();
-    assert!(text.starts_with("output `logits` differs from what was recorded: at ["), "{text}");
+    assert!(text.starts_with("output `logits` differs from the recorded output: at ["), "{text}");
     assert!(text.contains("exceeds 0 (atol 0, rtol 0)") && text.contains("of 80 numbers"), "{text}");
 }
 

@@ -348,7 +348,7 @@ fn what_is_wrong_on_every_backend_is_said_once() {
             "max",
             "`max` must name an output (`y`), got `yy`",
         ),
-        (case("differs.npz"), "verify.case", "output `y` differs from what was recorded"),
+        (case("differs.npz"), "verify.case", "output `y` differs from the recorded output"),
         (state("only.onnx"), "state", "the only output `s2` is a state"),
         (state("m.onnx"), "state", "a state must name an input of the model (`x`), got `s`"),
     ] {

@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(file.full.lost.first().as_deref(), Some("no space is left on the disk"));
         file.full.again = Some(Instant::now());
         let error = file.write(b"c").unwrap_err().to_string();
-        assert!(error.ends_with("; 37 messages lost so far"), "{error}");
+        assert!(error.ends_with("; messages lost so far: 37"), "{error}");
         // There is room again.
         file.file = File::create(&path).unwrap();
         file.full.again = Some(Instant::now());
