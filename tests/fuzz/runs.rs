@@ -38,7 +38,7 @@ fn draw_loop(seed: u64) -> (String, bool) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let (count, length, empties) = (rng.u64(1..100), rng.usize(1..4), rng.bool());
     let back =
-        ["latest", "drop_newest, capacity: 3", "drop_oldest, capacity: 70", "latest, max_age: 50us"][rng.usize(..4)];
+        ["latest", "drop_newest, capacity: 64", "drop_oldest, capacity: 70", "latest, max_age: 50us"][rng.usize(..4)];
     let kinds = ["kind: decimate, config: { keep_every: 2 }", "kind: pass", "kind: delay, config: { by: 20us }"];
     let within = if empties { kinds[0] } else { kinds[rng.usize(1..3)] };
     let policy = pick(&mut rng, &["", ", join: { policy: priority }"]);

@@ -12,7 +12,8 @@ pub(crate) fn adopt(name: &str) {
     crate::host::panic::report_by_caller();
 }
 
-/// Starts a thread for calls that a worker does not wait for, on the CPUs of the run.
+/// Starts a thread for calls that a worker does not wait for, on the CPUs of the run. Returns when
+/// the thread has its settings: they allocate memory, which nothing does after the start.
 ///
 /// # Errors
 /// The system's error.
@@ -24,12 +25,17 @@ pub(crate) fn spawn_helper(
     // Linux keeps 15 bytes of a thread's name.
     let name = format!("limen-{name}").chars().take(15).collect();
     let place = ThreadPlace { cpu: None, allowed, wait: Wait::Park, real_time: None };
-    std::thread::Builder::new().name(name).spawn(move || {
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    let thread = std::thread::Builder::new().name(name).spawn(move || {
         // A thread inherits affinity and policy from its parent; failing to leave them makes it
         // slow at worst.
         cpu::drop_real_time();
         let _ = cpu::apply(&place);
         crate::host::files::outlive_size_limit();
+        drop(ready);
         run();
-    })
+    })?;
+    // An error: the sender was dropped.
+    let _: Result<(), _> = is_ready.recv();
+    Ok(thread)
 }
