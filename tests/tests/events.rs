@@ -36,18 +36,19 @@ fn every_problem_is_one_event_in_order() {
             "on_error: skip, fault: { panic_at: 3 }",
             vec![failed("call", 2, "panicked: injected by `fault`", true, OnError::Skip)],
         ),
-        ("fault: { error_at: 2 }", vec![injected(2, OnError::Stop)]),
+        ("fault: { error_at: 1 }", vec![injected(0, OnError::Stop)]),
+        ("fault: { error_at: 2 }", vec![injected(1, OnError::Stop)]),
         (
             "on_error: detach, fault: { error_at: 2 }",
-            vec![injected(2, OnError::Detach), EventKind::Detached { node: node("f") }],
+            vec![injected(1, OnError::Detach), EventKind::Detached { node: node("f") }],
         ),
         (
             "on_error: { restart: { max: 1, backoff: 12ms } }, fault: { error_every: 2 }",
             vec![
-                injected(2, OnError::Restart),
+                injected(1, OnError::Restart),
                 EventKind::Restarting { node: node("f"), after: 12 * MS },
                 EventKind::Restarted { node: node("f") },
-                injected(4, OnError::Restart),
+                injected(3, OnError::Restart),
                 failed("restart", 4, "failed again after 1 restart", false, OnError::Stop),
             ],
         ),

@@ -96,7 +96,7 @@ impl fmt::Display for Problem {
 /// }
 /// assert_eq!(problems.0[0].code, "E0113");
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 
 impl Problems {
@@ -135,6 +135,13 @@ impl fmt::Display for Problems {
             write!(f, "{problem}")?;
         }
         Ok(())
+    }
+}
+
+/// As [`fmt::Display`], so that a `main` that returns the problems prints them for a reader.
+impl fmt::Debug for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

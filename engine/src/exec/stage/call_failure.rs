@@ -15,6 +15,8 @@ pub(super) struct FailureText {
     pub(super) call: &'static str,
     pub(super) text: String,
     pub(super) panicked: bool,
+    /// How many calls of the node had ended before, if the node's counters differ.
+    pub(super) number: Option<u64>,
     /// What happens, if the node's policy does not decide.
     pub(super) then: Option<OnError>,
 }
@@ -23,13 +25,19 @@ impl CallFailure {
     /// Creates the failure of a call that returned an error.
     #[cold]
     pub(crate) fn error(call: &'static str, error: &NodeError) -> CallFailure {
-        CallFailure(Box::new(FailureText { call, text: error.to_string(), panicked: false, then: error.then() }))
+        let (text, then) = (error.to_string(), error.then());
+        CallFailure(Box::new(FailureText { call, text, panicked: false, number: None, then }))
     }
 
     #[cold]
     pub(super) fn panic(call: &'static str, panic: &(dyn Any + Send)) -> CallFailure {
         let text = crate::host::panic::panic_text(panic);
-        CallFailure(Box::new(FailureText { call, text, panicked: true, then: None }))
+        CallFailure(Box::new(FailureText { call, text, panicked: true, number: None, then: None }))
+    }
+
+    /// Notes how many calls of the node had ended before.
+    pub(crate) fn set_number(&mut self, number: u64) {
+        self.0.number = Some(number);
     }
 
     /// What happens at a node of a policy.

@@ -311,6 +311,10 @@ impl Common {
         }
     }
 
+    pub(crate) fn ended_calls(&self) -> u64 {
+        self.counts.done.get() + self.counts.failed.get()
+    }
+
     /// Whether the failed node will be rebuilt; reports a failure if it has failed too often. A
     /// node that ends is not rebuilt.
     #[cold]
@@ -328,7 +332,7 @@ impl Common {
         }
         let tries = restart.tries();
         let text = format!("failed again after {tries} restart{}", if tries == 1 { "" } else { "s" });
-        let number = self.counts.done.get() + self.counts.failed.get();
+        let number = self.ended_calls();
         cx.shared.fail(Failure { node: self.node, call: "restart", number, text, panicked: false }, OnError::Stop);
         false
     }
@@ -410,9 +414,9 @@ impl Common {
     /// Reports a failure. Returns true if the policy is to skip it.
     #[cold]
     pub(crate) fn report(&mut self, cx: &Cx, failure: CallFailure) -> bool {
-        let number = self.counts.done.get() + self.counts.failed.get();
         let then = failure.then(self.policy.on_error);
-        let FailureText { call, text, panicked, .. } = *failure.0;
+        let FailureText { call, text, panicked, number, .. } = *failure.0;
+        let number = number.unwrap_or_else(|| self.ended_calls());
         cx.shared.fail(Failure { node: self.node, call, number, text, panicked }, then);
         if then == OnError::Skip {
             return true;

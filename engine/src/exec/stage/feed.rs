@@ -181,6 +181,7 @@ impl Pass {
         let mut failed = 0;
         loop {
             ends.rollback();
+            failure.set_number(common.ended_calls() + (self.all - items.len() - 1) as u64);
             if self.weight > 0 {
                 ends.forget(std::mem::replace(&mut noted, 1));
             }
@@ -413,12 +414,13 @@ impl<I: Intake> Feed<I> {
     #[cold]
     fn skip_one<E: Ends<I>>(
         &mut self,
-        failure: CallFailure,
+        mut failure: CallFailure,
         common: &mut Common,
         cx: &mut Cx,
         ends: &mut E,
     ) -> Result<(), CallFailure> {
         ends.rollback();
+        failure.set_number(common.ended_calls());
         if failure.then(common.policy.on_error) != OnError::Skip {
             common.counts.failed.add(1);
             return Err(failure);

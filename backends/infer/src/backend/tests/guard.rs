@@ -53,7 +53,10 @@ fn the_guard_detects_non_finite_numbers<R: Runtime>() {
         OnnxModel { bytes: Some(bytes), path: "m.onnx".into(), finite: true, states, buckets, ..OnnxModel::default() };
     let mut session = Onnx::<R>::prepare(how).unwrap().session(4).unwrap();
     let rows = [
-        ([0.0, 0.0, 0.0, f32::MAX], "output `next` must be finite (`guard: finite`), got inf at element 1 of item 1 of 2"),
+        (
+            [0.0, 0.0, 0.0, f32::MAX],
+            "output `next` must be finite (`guard: finite`), got inf at element 1 of item 1 of 2",
+        ),
         ([0.0, 0.0, 0.0, 1.0], ""),
     ];
     let found = answers(&rows, |(x, _)| {

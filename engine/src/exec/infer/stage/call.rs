@@ -171,7 +171,13 @@ impl InferStage {
 
     /// Finishes a call that ended at `ended`: its messages are done or have failed. Any time since
     /// then was spent waiting for room.
-    pub(super) fn finish_call(&mut self, flight: Flight, outcome: Result<(), CallFailure>, ended: u64, cx: &mut Cx) {
+    pub(super) fn finish_call(
+        &mut self,
+        flight: Flight,
+        mut outcome: Result<(), CallFailure>,
+        ended: u64,
+        cx: &mut Cx,
+    ) {
         let (started, leave) = (flight.started, flight.leaving());
         // A synchronous call has not waited since it ended.
         let end = if self.is_async { cx.read() } else { ended };
@@ -187,7 +193,7 @@ impl InferStage {
             let waited = first.is_recorded().then(|| started.saturating_sub(first.sent));
             filter.learn(waited, compute, &self.common.counts);
         }
-        self.note_failed(&outcome, flight.is_input_lost, cx);
+        self.note_failed(&mut outcome, flight.is_input_lost, cx);
         // A synchronous call has checked for room before.
         let outcome = outcome.and_then(|()| {
             let admitted = if self.common.refuses && self.is_async { self.emit.ports.admit() } else { Ok(()) };
@@ -242,7 +248,10 @@ impl InferStage {
     }
 
     /// Notes a failed call in the status of the backend.
-    pub(super) fn note_failed(&self, outcome: &Result<(), CallFailure>, is_input_lost: bool, cx: &Cx) {
+    pub(super) fn note_failed(&self, outcome: &mut Result<(), CallFailure>, is_input_lost: bool, cx: &Cx) {
+        if let Err(failure) = outcome {
+            failure.set_number(self.common.ended_calls());
+        }
         if let (Err(failure), false) = (outcome, is_input_lost) {
             cx.shared.backend(self.common.node, |status| {
                 status.failed += 1;

@@ -50,13 +50,13 @@ impl InferStage {
     }
 
     /// Publishes what an enqueued call emitted, or ends one that could not start.
-    pub(super) fn send_enqueued(&mut self, flight: Flight, outcome: Result<(), CallFailure>, cx: &mut Cx) {
+    pub(super) fn send_enqueued(&mut self, flight: Flight, mut outcome: Result<(), CallFailure>, cx: &mut Cx) {
         let (is_input_lost, leave, started) = (flight.is_input_lost, flight.leaving(), flight.started);
         let end = cx.read();
         cx.record(self.common.compute, end - started, flight.n as u32, 1);
         // When a call on the device ended is not known to the microsecond: nothing waits for it.
         self.common.check_budget(end - started);
-        self.note_failed(&outcome, is_input_lost, cx);
+        self.note_failed(&mut outcome, is_input_lost, cx);
         let outcome = match outcome {
             Ok(()) => {
                 self.account(&flight, 0, cx);
@@ -119,14 +119,14 @@ impl InferStage {
         self.record_device_time(&flight, cx);
         let InferStage { session, .. } = self;
         let mut is_input_lost = false;
-        let outcome = guarded("infer", || {
+        let mut outcome = guarded("infer", || {
             Ok(calls_of(session)?
                 .finish(flight.ticket)
                 .inspect_err(|error| is_input_lost = *error == BackendError::InputLost)?)
         });
         let leave = flight.leaving();
         self.warmth.last = flight.finished_at;
-        self.note_failed(&outcome, is_input_lost, cx);
+        self.note_failed(&mut outcome, is_input_lost, cx);
         self.common.counts.held.sub(leave);
         self.count_ended(outcome.is_ok(), is_input_lost, leave);
         self.put_back(flight);
