@@ -276,10 +276,9 @@ fn requirements_are_checked_before_anything_starts() {
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
     for (require, why) in [
         ("device: npu", "no device `npu`, only cpu"),
-        ("dtypes: [f32, f64]", "no elements of type f64 (required)"),
+        ("dtypes: [f32, f16]", "no elements of type f16 (required)"),
         ("max_rank: 99", "no tensors of 99 dims, at most 6"),
         ("ops: [Conv, com.microsoft.Frobnicate]", "no operator com.microsoft.Frobnicate"),
-        ("memory: pinned", "no inputs or outputs in "),
         ("memory: device", "no inputs or outputs in "),
         ("streams: true", "no asynchronous calls"),
         ("graph_capture: true", "no graph capture"),
@@ -290,6 +289,17 @@ fn requirements_are_checked_before_anything_starts() {
         fs::copy(model, folder.0.join("digits.onnx")).unwrap();
         let ran = folder.run("check graph.yaml");
         ran.expect(2, "", "for `digits.onnx`, `rten` has ").expect(2, "", why).expect(2, "", "help: ");
+    }
+    for (require, why, help) in [
+        ("memory: pinned", "expected `device`, found `pinned`", "write `memory: device`"),
+        ("dtypes: [f32, i64]", "no backend reads messages of `i64`", "write `i32` instead of `i64`"),
+        ("dtypes: [bf16]", "no backend reads messages of `bf16`", "write `f32` instead"),
+        ("max_batch: 65537", "`require.max_batch` must be at most 65536, got 65537", "write a number from 1 to 65536"),
+    ] {
+        let graph = MODEL.replace("digits.onnx", &format!("digits.onnx, require: {{ {require} }}"));
+        let folder = Folder::with("require-never", &graph);
+        fs::copy(model, folder.0.join("digits.onnx")).unwrap();
+        folder.run("check graph.yaml").expect(2, "", why).expect(2, "", help);
     }
     let all = "{ device: cpu, dtypes: [f32], max_batch: 64, max_rank: 4, ops: [Conv] }";
     let folder = Folder::with("require", &MODEL.replace("digits.onnx", &format!("digits.onnx, require: {all}")));

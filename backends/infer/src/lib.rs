@@ -58,7 +58,7 @@ pub mod internal {
         chosen, elements, is_serving, nvidia_gpus, refuse_remote, set_nvidia_gpus, sha256, this_program,
     };
     pub use crate::cache::{CacheKey, Kept, read_private, write_private};
-    pub use crate::onnx::{NARROWS_CONSTANTS, NARROWS_FLOATS, computes_doubles};
+    pub use crate::onnx::{NARROWS_CONSTANTS, NARROWS_FLOATS, capabilities, computes_doubles};
 }
 
 pub use backend::*;

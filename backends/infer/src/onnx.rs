@@ -84,6 +84,8 @@ pub use prepared::{ModelState, Onnx, OnnxModel, OnnxPrepared};
 pub(crate) use reference::{AnySession, Reference};
 #[allow(unused_imports, reason = "each runtime uses some")]
 pub(crate) use rewrite::*;
+#[doc(hidden)]
+pub use runtime::capabilities;
 pub use runtime::{Call, CallInput, DeviceCalls, OpenMemory, Precision, Provider, Runner, Runtime, Take};
 pub use session::OnnxSession;
 pub(crate) use shadow::ShadowPlan;

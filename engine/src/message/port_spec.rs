@@ -126,8 +126,6 @@ pub enum Memory {
     /// Ordinary memory.
     #[default]
     Host,
-    /// Page-locked memory that a device can read and write.
-    Pinned,
     /// The memory of device `n`.
     Device(u8),
 }
@@ -136,7 +134,6 @@ impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Memory::Host => f.write_str("host memory"),
-            Memory::Pinned => f.write_str("pinned memory"),
             Memory::Device(n) => write!(f, "the memory of device {n}"),
         }
     }

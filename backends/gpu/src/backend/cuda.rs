@@ -97,7 +97,6 @@ pub(super) fn probe(options: &BackendOptions) -> Result<Capabilities, BackendErr
     let (major, minor) = version().map_err(|error| BackendError::Unavailable(error.to_string()))?;
     let mut found = capabilities(options)?;
     found.devices = vec!["gpu".into(), "cuda".into(), info.name.clone()];
-    found.graph_capture = true;
     let library = |library: Library, name: &str| match library.load() {
         Ok(()) => name.to_string(),
         Err(_) => format!("without {name}"),

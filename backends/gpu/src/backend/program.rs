@@ -27,6 +27,8 @@ pub(crate) trait ProgramDevice: Api {
     type Bound: MadeProgram<Self>;
     /// The device in a process of its own; the same where there is none.
     type Isolated: ProgramDevice;
+    /// Whether [`ProgramDevice::bind`] records a call, which is replayed from then on.
+    const CAPTURES: bool;
 
     /// Returns the device as the nodes of this process share it.
     fn shared(options: &BackendOptions) -> Arc<SharedDevice<Self>>;
@@ -60,6 +62,12 @@ pub(crate) trait MadeProgram<A: Api>: 'static {
     /// # Errors
     /// When the device or a kernel fails, or `read`.
     fn run(&mut self, inputs: &[&[u8]], read: &mut ReadOutput<'_>) -> Result<(), BackendError>;
+
+    /// Whether its calls replay a recording.
+    #[cfg(test)]
+    fn is_captured(&self) -> bool {
+        false
+    }
 
     /// Enqueues a call with tensors on the device.
     ///

@@ -38,7 +38,6 @@ use ::ort::session::builder::{GraphOptimizationLevel, PrepackedWeights, SessionB
 use ::ort::session::{Session, SessionInputValue};
 use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
 use limen::files::{InputFile, real_path};
-use limen::message::DType;
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
 use std::io::{ErrorKind, Read};
@@ -241,9 +240,8 @@ impl Runtime for OrtRuntime {
     type Runner = OrtRunner;
 
     fn probe(options: &BackendOptions) -> Result<Capabilities, BackendError> {
-        use DType::*;
         environment(options)?;
-        let dtypes = [F32, F16, I8, U8, I16, U16, I32, U32, U64];
+        let dtypes = Elem::readable(|elem, input| value(input, elem).is_ok());
         Ok(Capabilities::cpu(format!("ONNX Runtime {}", version()), dtypes, Ops::Unlisted))
     }
 

@@ -195,7 +195,7 @@ impl Runtime for RtenRuntime {
 
     fn probe(_: &BackendOptions) -> Result<Capabilities, BackendError> {
         let ops = OPS.split_whitespace().chain([DROPOUT, LRN]).map(str::to_string).collect();
-        let dtypes = [DType::F32, DType::I32, DType::I8, DType::U8];
+        let dtypes = Elem::readable(|elem, input| any_value(input, elem == Elem::Bool).is_ok());
         Ok(Capabilities::cpu(VERSION, dtypes, Ops::Listed(ops)))
     }
 
@@ -421,19 +421,7 @@ impl Runner for RtenRunner {
     fn run(&mut self, _: usize, inputs: &[BatchRef<'_>], take: &mut Take<'_>) -> Result<(), BackendError> {
         let mut values = Vec::with_capacity(inputs.len());
         for (at, (input, id)) in inputs.iter().zip(&self.inputs).enumerate() {
-            let value = match input.dtype {
-                // rten computes with bools as with integers, so a message's other numbers become 1.
-                DType::I32 if self.bools[at] => {
-                    let bools: Vec<i32> = elements::<i32>(input.bytes)?.iter().map(|x| i32::from(*x != 0)).collect();
-                    Value::from_shape(input.shape, bools).map(ValueOrView::Value).map_err(BackendError::call)
-                }
-                DType::F32 => value::<f32>(input),
-                DType::I32 => value::<i32>(input),
-                DType::I8 => value::<i8>(input),
-                DType::U8 => value::<u8>(input),
-                other => Err(BackendError::Unsupported(format!("elements of type {other}"))),
-            }?;
-            values.push((*id, value));
+            values.push((*id, any_value(input, self.bools[at])?));
         }
         let options = RunOptions::default().with_thread_pool(Some(self.pool.clone()));
         let results = caught(|| self.model.run(values, &self.outputs, Some(options)));
@@ -454,6 +442,22 @@ impl Runner for RtenRunner {
 
     fn metadata(&self) -> SessionMetadata {
         SessionMetadata { device: "cpu".into(), threads: self.threads, ..SessionMetadata::default() }
+    }
+}
+
+/// Returns an input as rten has it.
+fn any_value<'a>(input: &BatchRef<'a>, is_bool: bool) -> Result<ValueOrView<'a>, BackendError> {
+    match input.dtype {
+        // rten computes with bools as with integers, so a message's other numbers become 1.
+        DType::I32 if is_bool => {
+            let bools: Vec<i32> = elements::<i32>(input.bytes)?.iter().map(|x| i32::from(*x != 0)).collect();
+            Value::from_shape(input.shape, bools).map(ValueOrView::Value).map_err(BackendError::call)
+        }
+        DType::F32 => value::<f32>(input),
+        DType::I32 => value::<i32>(input),
+        DType::I8 => value::<i8>(input),
+        DType::U8 => value::<u8>(input),
+        other => Err(BackendError::Unsupported(format!("elements of type {other}"))),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::onnx::{
 };
 use crate::verify::Tolerance;
 use limen::backend::{Backend, BackendError, BatchMut, BatchRef, Prepared, Session, TensorSpec};
-use limen::message::{DType, Dim};
+use limen::message::{DType, Dim, Memory};
 use limen::policy::Trials;
 use rten_onnx::onnx;
 use rten_onnx::onnx::DataType as D;
@@ -36,6 +36,7 @@ macro_rules! on_every_runtime {
 }
 
 mod batches;
+mod capabilities;
 mod deviations;
 mod files;
 mod guard;

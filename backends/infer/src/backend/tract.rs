@@ -242,9 +242,9 @@ impl Runtime for TractRuntime {
     type Runner = TractRunner;
 
     fn probe(_: &BackendOptions) -> Result<Capabilities, BackendError> {
-        use DType::*;
         let ops = tract_onnx::onnx().op_register.0.into_keys().collect();
-        let mut cpu = Capabilities::cpu(VERSION, [F32, F16, I8, U8, I16, U16, I32, U32, U64], Ops::Listed(ops));
+        let dtypes = Elem::readable(|elem, input| value(input, elem).is_ok());
+        let mut cpu = Capabilities::cpu(VERSION, dtypes, Ops::Listed(ops));
         cpu.max_threads = Some(1);
         Ok(cpu)
     }

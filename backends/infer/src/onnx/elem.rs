@@ -1,5 +1,6 @@
 //! The element types of models.
 
+use limen::backend::BatchRef;
 use limen::message::DType;
 
 /// An element type of a model's input or output that a port can carry.
@@ -22,6 +23,47 @@ pub enum Elem {
 }
 
 impl Elem {
+    /// Every element type.
+    pub const ALL: [Elem; 13] = [
+        Elem::F32,
+        Elem::U8,
+        Elem::I8,
+        Elem::U16,
+        Elem::I16,
+        Elem::I32,
+        Elem::I64,
+        Elem::Bool,
+        Elem::F16,
+        Elem::F64,
+        Elem::U32,
+        Elem::U64,
+        Elem::BF16,
+    ];
+
+    /// Returns the element types of the ports that a runtime can read: `reads` is called with each
+    /// type and an input of one zero. Use it in [`Runtime::probe`](super::Runtime::probe) with the
+    /// function that converts the inputs of a call.
+    ///
+    /// ```
+    /// use limen::message::DType;
+    /// use limen_infer::onnx::Elem;
+    /// // Ports carry `f64` as `f32`.
+    /// let floats = Elem::readable(|elem, _| matches!(elem, Elem::F16 | Elem::F64));
+    /// assert_eq!(floats, [DType::F16, DType::F32]);
+    /// ```
+    pub fn readable(reads: impl Fn(Elem, &BatchRef<'_>) -> bool) -> Vec<DType> {
+        let mut found = Vec::new();
+        for elem in Elem::ALL {
+            let dtype = elem.dtype();
+            let zero = [0; size_of::<u64>()];
+            let input = BatchRef { dtype, shape: &[1], bytes: &zero[..dtype.size()] };
+            if !found.contains(&dtype) && reads(elem, &input) {
+                found.push(dtype);
+            }
+        }
+        found
+    }
+
     pub(super) fn of(code: i32) -> Option<Elem> {
         Some(match code {
             1 => Elem::F32,

@@ -10,7 +10,7 @@ use super::loaded::Loaded;
 use super::outline::{BoundShapes, Outline};
 use super::outputs::{NotPrepared, OutputBounds, why_single};
 use super::reference::Reference;
-use super::runtime::{Call, CallInput, Precision, Provider, Runtime};
+use super::runtime::{Call, CallInput, Precision, Provider, Runtime, capabilities};
 use super::session::{OnnxSession, SessionInput, SessionOutput, buffer};
 use super::shadow::ShadowPlan;
 use super::shapes::Extent;
@@ -103,7 +103,7 @@ impl<R: Runtime> Backend for Onnx<R> {
     /// With default options: `ort` loads its default library, which is then the only one of this
     /// process.
     fn probe() -> Result<Capabilities, BackendError> {
-        R::probe(&BackendOptions::default())
+        capabilities::<R>(&BackendOptions::default())
     }
 
     fn prepare(mut model: OnnxModel) -> Result<OnnxPrepared<R>, BackendError> {

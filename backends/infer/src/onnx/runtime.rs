@@ -10,7 +10,7 @@ use crate::cache::Compiled;
 use limen::backend::{
     BackendError, BatchRef, Capabilities, DeviceCall, EnqueuedCalls, Helpers, SessionMetadata, Ticket, WorkerHost,
 };
-use limen::message::Device;
+use limen::message::{Device, Memory};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -47,8 +47,11 @@ pub trait Runtime: Send + Sync + Sized + 'static {
     /// The device of a session that is not prepared yet. `auto` takes no runtime with another one
     /// than `cpu`, and such a runtime may have a `fallback:`.
     const DEVICE: &'static str = "cpu";
-    /// The name of the device in whose memory it can keep messages, and what returns it.
+    /// The name of the device in whose memory it can keep messages, and what returns it. Calls with
+    /// such messages are asynchronous ([`Runner::on_device`]).
     const MEMORY: Option<(&'static str, OpenMemory)> = None;
+    /// Whether it records a call once and replays the recording.
+    const CAPTURES: bool = false;
     /// The values of `precision:` that it can have.
     const PRECISIONS: &'static [Precision] = &[Precision::F32];
     /// For a driver that reserves more addresses than a machine has memory: opens the device before
@@ -59,7 +62,8 @@ pub trait Runtime: Send + Sync + Sized + 'static {
     /// The model on one thread.
     type Runner: Runner;
 
-    /// Like [`limen::backend::Backend::probe`].
+    /// Like [`limen::backend::Backend::probe`]. [`Runtime::MEMORY`] and [`Runtime::CAPTURES`]
+    /// decide about `memory`, `streams` and `graph_capture`, whatever this function returns.
     ///
     /// # Errors
     /// What is missing and how to get it.
@@ -90,6 +94,12 @@ pub trait Runtime: Send + Sync + Sized + 'static {
     /// Such a model is refused before it is loaded.
     fn refuses(_node: &Op) -> Option<&'static str> {
         None
+    }
+
+    /// Whether it has an operator only where loading folds it into a constant. Such an operator
+    /// does not meet `require: { ops }`.
+    fn only_folds(_operator: &str) -> bool {
+        false
     }
 
     /// Whether it refuses a node whose operator it can read, unless the result is a constant.
@@ -136,6 +146,21 @@ pub trait Runtime: Send + Sync + Sized + 'static {
     fn compiled(&self) -> Option<Compiled> {
         None
     }
+}
+
+/// Returns what a runtime can do: what it finds on this machine, and what its constants say of its
+/// calls.
+///
+/// # Errors
+/// Those of [`Runtime::probe`].
+#[doc(hidden)]
+pub fn capabilities<R: Runtime>(options: &BackendOptions) -> Result<Capabilities, BackendError> {
+    let mut found = R::probe(options)?;
+    let is_on_device = R::MEMORY.is_some();
+    found.memory = std::iter::once(Memory::Host).chain(is_on_device.then_some(Memory::Device(0))).collect();
+    found.streams = is_on_device;
+    found.graph_capture = R::CAPTURES;
+    Ok(found)
 }
 
 /// Returns the device in whose memory a runtime can keep messages.

@@ -12,7 +12,7 @@ use super::verdict::RuntimeVerdict;
 use crate::base::{BackendOptions, caught};
 use crate::onnx::{Op, Reference, measure};
 use crate::steps::TrialSteps;
-use limen::backend::{Capabilities, Ops, Requirements};
+use limen::backend::{Capabilities, MissingCapability, Ops, Requirements};
 use limen::infer::InferPlan;
 use limen::node::PlanErrors;
 use std::ops::Deref;
@@ -105,10 +105,16 @@ impl Candidate<'_> {
         let Some(built) = &self.built else { return RuntimeVerdict::NotBuilt(self.feature) };
         match (built.probe)(self.options) {
             Err(error) => RuntimeVerdict::Unavailable(error.to_string()),
-            Ok(capabilities) => match capabilities.lacks(required) {
-                lacks if lacks.is_empty() => RuntimeVerdict::Fits,
-                lacks => RuntimeVerdict::Lacks(lacks),
-            },
+            Ok(capabilities) => {
+                let mut lacks = capabilities.lacks(required);
+                // Those of the config belong to no node, so nothing folds them.
+                let missing = required.ops.iter().filter(|(op, node)| node.is_empty() && (built.only_folds)(op));
+                lacks.extend(missing.map(|(op, node)| MissingCapability::Op { op: op.clone(), node: node.clone() }));
+                match lacks.is_empty() {
+                    true => RuntimeVerdict::Fits,
+                    false => RuntimeVerdict::Lacks(lacks),
+                }
+            }
         }
     }
 
@@ -239,6 +245,7 @@ mod tests {
             reference: |_| Err(PlanErrors::default().into()),
             rewrites: |_| false,
             refuses: |_| None,
+            only_folds: |_| false,
             lacks: |_| false,
             deviations: || &[],
             precisions: &[],

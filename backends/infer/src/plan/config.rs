@@ -189,7 +189,7 @@ pub struct Require {
     /// the default domain of ONNX needs the domain as a prefix.
     #[serde(default)]
     pub ops: Vec<String>,
-    /// Memory that the backend's inputs and outputs must support, in addition to ordinary memory.
+    /// Memory that the backend's inputs and outputs must support, in addition to host memory.
     pub memory: Option<RequireMemory>,
     /// Requires asynchronous calls, which return before the computation finishes.
     #[serde(default)]
@@ -203,7 +203,9 @@ pub struct Require {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RequireMemory {
-    /// Page-locked memory that a device can read and write.
+    /// No backend has such inputs and outputs; an error says what to write.
+    #[doc(hidden)]
+    #[schemars(skip)]
     Pinned,
     /// The memory of the first device.
     Device,
@@ -211,17 +213,14 @@ pub enum RequireMemory {
 
 impl Require {
     pub(crate) fn requirements(self) -> Requirements {
-        let memory = self.memory.map(|memory| match memory {
-            RequireMemory::Pinned => Memory::Pinned,
-            RequireMemory::Device => Memory::Device(0),
-        });
+        let memory = self.memory.filter(|memory| *memory == RequireMemory::Device);
         Requirements {
             device: self.device,
             dtypes: self.dtypes.into_iter().map(|dtype| (dtype, "required".into())).collect(),
             max_batch: self.max_batch,
             max_rank: self.max_rank,
             threads: 0,
-            memory: memory.into_iter().collect(),
+            memory: memory.map(|_| Memory::Device(0)).into_iter().collect(),
             ops: self.ops.into_iter().map(|op| (op, String::new())).collect(),
             streams: self.streams,
             graph_capture: self.graph_capture,
@@ -532,7 +531,7 @@ mod tests {
             max_batch: 9,
             max_rank: 10,
             ops: vec!["Frobnicate".into()],
-            memory: Some(RequireMemory::Pinned),
+            memory: Some(RequireMemory::Device),
             streams: true,
             graph_capture: true,
         };
@@ -540,7 +539,6 @@ mod tests {
         let mut can = Capabilities::cpu("1", [DType::F32], Ops::Listed(["Conv".to_string()].into()));
         can.max_batch = Some(8);
         let lacks: Vec<String> = can.lacks(&required).iter().map(ToString::to_string).collect();
-        let pinned = Memory::Pinned;
         assert_eq!(
             lacks,
             [
@@ -548,7 +546,7 @@ mod tests {
                 "no elements of type f64 (required)",
                 "no batches of 9, at most 8",
                 "no tensors of 10 dims, at most 6",
-                &format!("no inputs or outputs in {pinned}"),
+                "no inputs or outputs in the memory of device 0",
                 "no operator Frobnicate",
                 "no asynchronous calls",
                 "no graph capture",

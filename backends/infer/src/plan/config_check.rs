@@ -1,11 +1,12 @@
 //! The errors of a config that show without reading a file.
 
 use super::backend_name::MOCK;
-use super::config::{BatchDim, Guard, InferConfig, Load, MAX_THREADS};
+use super::config::{BatchDim, Guard, InferConfig, Load, MAX_THREADS, RequireMemory};
 use super::registered::CPU;
 use super::runtimes::Runtimes;
 use crate::onnx::Precision;
 use limen::infer::{OnEnd, OnSkip};
+use limen::message::DType;
 use limen::node::PlanErrors;
 
 /// The most shapes of calls that stay compiled.
@@ -66,6 +67,7 @@ impl InferConfig {
                     .help("write `verify: { case: case.npz, atol: 0.01 }`, or remove `precision`");
             }
         }
+        self.check_require(errors);
         if self.plans == 0 || self.plans > MAX_PLANS {
             errors.at("plans", format!("`plans` must be 1 to {MAX_PLANS}, got {}", self.plans));
         }
@@ -176,6 +178,30 @@ impl InferConfig {
             let message =
                 "`batch.stride` must be the `batch.max` with `state:`, because each message updates the state once";
             errors.at("batch.stride", message).help("remove `stride:` or `state:`");
+        }
+    }
+
+    /// Reports requirements that no backend can meet.
+    fn check_require(&self, errors: &mut PlanErrors) {
+        let Some(require) = &self.require else { return };
+        if require.max_batch > MAX_BATCH {
+            let message = format!("`require.max_batch` must be at most {MAX_BATCH}, got {}", require.max_batch);
+            errors.at("require.max_batch", message).help(format!("write a number from 1 to {MAX_BATCH}"));
+        }
+        if require.memory == Some(RequireMemory::Pinned) {
+            errors
+                .at("require.memory", "expected `device`, found `pinned`")
+                .help("write `memory: device`, or remove `memory`: `cuda` copies messages through page-locked memory");
+        }
+        for dtype in &require.dtypes {
+            let instead = match dtype {
+                DType::F64 | DType::BF16 => "f32",
+                DType::I64 => "i32",
+                _ => continue,
+            };
+            errors
+                .at("require.dtypes", format!("no backend reads messages of `{dtype}`"))
+                .help(format!("write `{instead}` instead of `{dtype}`"));
         }
     }
 

@@ -47,6 +47,14 @@ pub(crate) fn check_node(
         let help = "or export the model with a symbolic first dim and connect messages of one size";
         errors.at("batch.max", message).help(format!("write `max: {most}`, {help}"));
     }
+    let required = config.require.as_ref().map_or(0, |require| require.max_batch);
+    if let Some(most) = signature.max_batch.filter(|most| required > *most) {
+        let because = single.map(|why| format!(": {why}")).unwrap_or_default();
+        let message = format!("`require.max_batch` must be at most {most} for this model, got {required}{because}");
+        errors
+            .at("require.max_batch", message)
+            .help(format!("write `max_batch: {most}`, or export the model with a symbolic first dim"));
+    }
     if let (Some(file), Some((case, _))) = (config.case_file(), case) {
         for wrong in case.fit(signature).err().into_iter().flatten() {
             errors.at(VERIFY_CASE, format!("`{file}`: {wrong}")).help(CASE_ADVICE);

@@ -21,7 +21,8 @@ pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrep
     let threads = config.threads.clamp(1, MAX_THREADS);
     let finite = config.guard == Guard::Finite;
     let lazy = config.load == Load::Lazy;
-    let (buckets, one_item) = (config.buckets.clone(), config.batch.max == 1);
+    let required = config.require.as_ref().map_or(0, |require| require.max_batch);
+    let (buckets, one_item) = (config.buckets.clone(), config.batch.max == 1 && required <= 1);
     let how = OnnxModel {
         threads,
         buckets,

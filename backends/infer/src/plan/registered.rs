@@ -7,7 +7,7 @@ use super::load::reference_onnx;
 use super::onnx_plan::plan_onnx;
 use super::provider::OrtDevice;
 use crate::base::BackendOptions;
-use crate::onnx::{Deviation, Op, OpenMemory, Precision, Reference, Runtime};
+use crate::onnx::{Deviation, Op, OpenMemory, Precision, Reference, Runtime, capabilities};
 use limen::backend::{BackendError, Capabilities};
 use limen::infer::InferPlan;
 use limen::message::Device;
@@ -55,6 +55,7 @@ pub(crate) struct Built {
     pub(super) reference: fn(&PlanRequest<'_>) -> Result<Reference, Refused>,
     pub(super) rewrites: fn(&str) -> bool,
     pub(super) refuses: fn(&Op) -> Option<&'static str>,
+    pub(super) only_folds: fn(&str) -> bool,
     pub(super) lacks: fn(&Op) -> bool,
     pub(super) deviations: fn() -> &'static [Deviation],
     pub(super) precisions: &'static [Precision],
@@ -65,7 +66,7 @@ pub(crate) struct Built {
 impl Built {
     pub(super) fn of<R: Runtime>() -> Built {
         Built {
-            probe: R::probe,
+            probe: capabilities::<R>,
             listed: R::listed,
             build: R::build,
             is_library: R::IS_LIBRARY,
@@ -73,6 +74,7 @@ impl Built {
             reference: reference_onnx::<R>,
             rewrites: R::rewrites,
             refuses: R::refuses,
+            only_folds: R::only_folds,
             lacks: R::lacks,
             deviations: R::deviations,
             precisions: R::PRECISIONS,

@@ -362,6 +362,7 @@ impl MadeProgram<IsolatedCuda> for IsolatedProgram {
 impl ProgramDevice for IsolatedCuda {
     type Bound = IsolatedProgram;
     type Isolated = IsolatedCuda;
+    const CAPTURES: bool = CudaApi::CAPTURES;
 
     fn shared(options: &BackendOptions) -> Arc<SharedDevice<IsolatedCuda>> {
         isolated_device(options)

@@ -296,6 +296,11 @@ impl MadeProgram<CudaApi> for CudaProgram {
         &self.compiled
     }
 
+    #[cfg(test)]
+    fn is_captured(&self) -> bool {
+        self.own.is_some()
+    }
+
     fn run(&mut self, inputs: &[&[u8]], read: &mut ReadOutput<'_>) -> Result<(), BackendError> {
         let failed = |error: Error| BackendError::from(DeviceFault::from(error));
         self.call(inputs).map_err(failed)?;
@@ -470,6 +475,7 @@ fn arrays(context: &Arc<Context>, program: &Program, stream: &mut Stream) -> Res
 impl ProgramDevice for CudaApi {
     type Bound = CudaProgram;
     type Isolated = IsolatedCuda;
+    const CAPTURES: bool = true;
 
     fn shared(options: &BackendOptions) -> Arc<SharedDevice<CudaApi>> {
         shared_device(options)
@@ -492,6 +498,6 @@ impl ProgramDevice for CudaApi {
     }
 
     fn bind(&self, program: Arc<Program>, cache: Option<&Path>) -> Result<CudaProgram, BackendError> {
-        CudaProgram::new(&self.context, program, cache, true)
+        CudaProgram::new(&self.context, program, cache, Self::CAPTURES)
     }
 }

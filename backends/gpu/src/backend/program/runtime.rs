@@ -1,15 +1,15 @@
 //! Models as programs of a device.
 
 use super::ProgramDevice;
+use super::convert::widen;
 use super::runner::ProgramRunner;
 use crate::device::SharedDevice;
 use limen::backend::{BackendError, Capabilities};
-use limen::message::{DType, Memory};
 use limen_infer::BackendOptions;
 use limen_infer::Compiled;
 use limen_infer::TractRuntime;
 use limen_infer::internal::{NARROWS_CONSTANTS, NARROWS_FLOATS, computes_doubles};
-use limen_infer::onnx::{Artifact, Call, Deviation, Op, OpenMemory, Precision, Runner, Runtime};
+use limen_infer::onnx::{Artifact, Call, Deviation, Elem, Op, OpenMemory, Precision, Runner, Runtime};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -38,10 +38,15 @@ const NOT_LOWERED: &str = "\
     NonZero QLinearConv QLinearMatMul RandomNormal RandomNormalLike RandomUniform RandomUniformLike Range STFT Scatter \
     ScatterElements ScatterND TopK";
 
+/// Whether no program has an operator: loading has to fold it into a constant.
+pub(crate) fn only_folds(operator: &str) -> bool {
+    NOT_LOWERED.split_whitespace().any(|name| name == operator)
+}
+
 /// Whether no program has what tract makes of a node.
 pub(crate) fn lacks(node: &Op) -> bool {
     let is_whole = |scales: &Vec<f32>| scales.iter().all(|scale| scale.fract() == 0.0);
-    NOT_LOWERED.split_whitespace().any(|name| name == node.id)
+    only_folds(&node.id)
         // The nearest element, where a half is not that above or below it in every operator of
         // tract's, unless each is repeated.
         || node.id == "Resize"
@@ -52,11 +57,9 @@ pub(crate) fn lacks(node: &Op) -> bool {
 
 /// What tract can read and programs have.
 pub(crate) fn capabilities(options: &BackendOptions) -> Result<Capabilities, BackendError> {
-    use DType::*;
     let mut found = TractRuntime::probe(options)?;
-    found.dtypes = [F32, F16, I8, U8, I16, U16, I32].into();
-    found.memory = vec![Memory::Host, Memory::Device(0)];
-    found.streams = true;
+    let widened = Elem::readable(|elem, input| widen(input, elem, &mut Vec::new()).is_ok());
+    found.dtypes.retain(|dtype| widened.contains(dtype));
     Ok(found)
 }
 
@@ -97,6 +100,7 @@ macro_rules! program_runtime {
             const DEVICE: &'static str = "gpu";
             const MEMORY: Option<(&'static str, OpenMemory)> =
                 Some(($label, |options| <$api as ProgramDevice>::shared(options)));
+            const CAPTURES: bool = <$api as ProgramDevice>::CAPTURES;
             const PRECISIONS: &'static [Precision] = {
                 use Precision::*;
                 &$precisions
@@ -115,6 +119,10 @@ macro_rules! program_runtime {
 
             fn rewrites(operator: &str) -> bool {
                 TractRuntime::rewrites(operator)
+            }
+
+            fn only_folds(operator: &str) -> bool {
+                only_folds(operator)
             }
 
             fn lacks(node: &Op) -> bool {
@@ -171,9 +179,15 @@ program_runtime!(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::program::MadeProgram;
+    use crate::lowering::lower;
+    use crate::lowering::test_cases::matmul;
     use crate::test_models::{ints, model};
-    use limen::backend::Requirements;
-    use limen_infer::Dispatch;
+    use limen::backend::{Backend, BatchMut, BatchRef, Prepared, Session};
+    use limen::message::{DType, Memory};
+    use limen_infer::internal::capabilities;
+    use limen_infer::onnx::Onnx;
+    use limen_infer::{Dispatch, OnnxModel};
     use rten_onnx::onnx::DataType as D;
 
     /// Without looking for drivers: what it lacks is known of every device.
@@ -197,10 +211,63 @@ mod tests {
         }
     }
 
+    /// Checks what a device says that it can do by what it does; nothing where there is no device.
+    fn check_capabilities<A: ProgramDevice, R: Runtime>() {
+        let options = BackendOptions { allow_software: true, ..BackendOptions::default() };
+        let Ok((_, api)) = A::shared(&options).api() else { return };
+        let found = capabilities::<R>(&options).unwrap();
+        let bound = api.bind(Arc::new(lower(&matmul(2, 3, 4).model).unwrap()), None).unwrap();
+        assert_eq!(bound.is_captured(), found.graph_capture, "{found:?}");
+        let types = [
+            (D::FLOAT, DType::F32),
+            (D::FLOAT16, DType::F16),
+            (D::INT8, DType::I8),
+            (D::UINT8, DType::U8),
+            (D::INT16, DType::I16),
+            (D::UINT16, DType::U16),
+            (D::INT32, DType::I32),
+            (D::UINT32, DType::U32),
+            (D::UINT64, DType::U64),
+        ];
+        for (elem, dtype) in types {
+            let file = model(&[("x", elem, &["n", "4"])], &[("y", elem, &["n", "4"])], &[], &["y = Identity x"]);
+            let bytes = Some(file);
+            let prepared = Onnx::<R>::prepare(OnnxModel {
+                path: "m.onnx".into(),
+                bytes,
+                options: options.clone(),
+                ..OnnxModel::default()
+            });
+            let called = prepared.and_then(|prepared| {
+                let mut session = prepared.session(1)?;
+                let (x, mut y, size) = ([1u64; 4], [0u64; 4], 4 * dtype.size());
+                let input = BatchRef { dtype, shape: &[4], bytes: &bytemuck::cast_slice(&x)[..size] };
+                let output = BatchMut { dtype, shape: &mut [4], bytes: &mut bytemuck::cast_slice_mut(&mut y)[..size] };
+                session.infer_one(&[input], &mut [output], &mut Default::default())?;
+                // Its calls with messages on the device are asynchronous.
+                let is_on_device = session.enqueued().is_some();
+                assert_eq!((is_on_device, is_on_device), (found.streams, found.memory.contains(&Memory::Device(0))));
+                assert_eq!(session.metadata().threads, found.max_threads.unwrap_or(1));
+                Ok(())
+            });
+            assert_eq!(called.is_ok(), found.dtypes.contains(&dtype), "{dtype}: {called:?}, {found:?}");
+        }
+    }
+
+    #[cfg(feature = "wgpu")]
     #[test]
-    fn models_on_a_gpu_take_messages_there_and_finish_calls_later() {
-        let found = capabilities(&BackendOptions::default()).unwrap();
-        let memory = vec![Memory::Host, Memory::Device(0)];
-        assert_eq!(found.lacks(&Requirements { memory, streams: true, ..Requirements::default() }), []);
+    fn a_device_of_wgpu_does_what_its_capabilities_say() {
+        check_capabilities::<crate::backend::WgpuApi, WgpuRuntime>();
+    }
+
+    #[cfg(feature = "cuda")]
+    #[test]
+    fn a_device_of_cuda_does_what_its_capabilities_say() {
+        check_capabilities::<crate::backend::CudaApi, CudaRuntime>();
+        // A process of its own makes the same calls.
+        let options = BackendOptions::default();
+        if let Ok(found) = capabilities::<CudaRuntime>(&options) {
+            assert_eq!(capabilities::<IsolatedCudaRuntime>(&options).unwrap(), found);
+        }
     }
 }

@@ -107,6 +107,7 @@ impl MadeProgram<WgpuApi> for BoundProgram {
 impl ProgramDevice for WgpuApi {
     type Isolated = WgpuApi;
     type Bound = BoundProgram;
+    const CAPTURES: bool = false;
 
     fn shared(options: &BackendOptions) -> Arc<SharedDevice<WgpuApi>> {
         shared_device(options)

@@ -210,6 +210,29 @@ fn auto_takes_the_first_backend_that_fits() {
     );
 }
 
+/// Promise (models): Every element type that `require:` can name is one of a backend, or an error
+/// says which type to write instead.
+#[cfg(feature = "tract")]
+#[test]
+fn every_element_type_is_one_of_a_backend_or_replaced() {
+    for dtype in ["f32", "f16", "bf16", "f64", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64"] {
+        let config = json!({ "model": "digits.onnx", "backend": "auto", "require": { "dtypes": [dtype] } });
+        let instead = match dtype {
+            "bf16" | "f64" => Some("f32"),
+            "i64" => Some("i32"),
+            _ => None,
+        };
+        match (plan("digits", config), instead) {
+            (Ok(_), None) => {}
+            (Err(why), Some(instead)) => {
+                let help = format!("write `{instead}` instead of `{dtype}`");
+                assert!(why.contains("\"require.dtypes\"") && why.contains(&help), "{why}");
+            }
+            other => panic!("{dtype}: {other:?}"),
+        }
+    }
+}
+
 /// A cache folder holds only the results of graphs that are planned with it, and other graphs do
 /// not read them.
 #[cfg(feature = "rten")]

@@ -5,7 +5,7 @@ use super::message::{Command, Failure, Reply, append, read, split, with_constant
 use crate::backend::cuda::kernel::{KernelDevice, LoadedKernel};
 use crate::backend::cuda::program::{CallBuffers, CudaProgram};
 use crate::backend::cuda::resident::{CudaApi, CudaEvent, CudaStream, FIRST_TF32};
-use crate::backend::program::MadeProgram;
+use crate::backend::program::{MadeProgram, ProgramDevice};
 use crate::device::{Api, DeviceFault, EventState};
 use limen::backend::BackendError;
 use limen_cuda::{Buffer, PinnedBuffer};
@@ -364,7 +364,8 @@ impl ChildDevice {
             }
             Command::Bind { id, mut program, constants, cache } => {
                 with_constants(&mut program, &constants, bytes);
-                let bound = CudaProgram::new(&self.api.context, Arc::new(*program), folder(&cache).as_deref(), true)?;
+                let cache = folder(&cache);
+                let bound = self.api.bind(Arc::new(*program), cache.as_deref())?;
                 let answer = Reply::Bound { memory: bound.memory(), compiled: bound.compiled().clone() };
                 self.objects.insert(id, Object::Program(Box::new(bound)));
                 Ok((answer, Vec::new()))
