@@ -2,7 +2,7 @@
 //! `LIMEN_CUDA_STUB` to its folder, with builds of it that lack something. Without the variable,
 //! these tests do nothing.
 
-use crate::program::{Folder, Ran, says};
+use crate::program::{Folder, Ran, says, set_times};
 use crate::trials::{FLOAT, model_with, node, weight};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -19,6 +19,14 @@ nodes:
   numbers: { kind: synthetic, config: { pattern: counter, dtype: f32, shape: [4], count: 20 } }
   steps: { kind: threshold, config: { at: 10, device: cuda }, from: numbers }
   nothing: { kind: 'null', from: steps }
+";
+
+const MODEL: &str = "
+version: 1
+nodes:
+  noise: { kind: synthetic, config: { pattern: noise, shape: [1, 8, 8], dtype: f32, count: 10 } }
+  digit: { kind: infer, config: { model: digits.onnx, backend: auto }, from: noise }
+  nothing: { kind: 'null', from: digit }
 ";
 
 /// The folder of the stub, if the environment names it.
@@ -51,6 +59,47 @@ fn a_gpu_is_chosen_by_its_number_or_name() {
         ("radeon", ["GPU `radeon`", "GPU 1 is `driver"]),
     ] {
         says(&run(&folder, &format!("check graph.yaml --gpu {gpu}"), &stub, &two), 2, &parts);
+    }
+}
+
+/// `calibrate` measures the device, and `auto` selects it when it was measured to be the fastest.
+#[test]
+fn auto_and_calibrate_see_a_gpu() {
+    let Some(stub) = stub() else { return };
+    let folder = Folder::with("cuda-auto", MODEL);
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs/digits/digits.onnx");
+    fs::copy(model, folder.0.join("digits.onnx")).unwrap();
+    let ran = |words: &str, libraries: &Path| run(&folder, words, libraries, &[("CHECK", "0")]);
+    let unmeasured = "`cuda` was not measured on this machine";
+    says(&ran("plan graph.yaml --cache kept", &stub), 0, &[unmeasured]);
+    says(&ran("calibrate graph.yaml --cache kept", &stub), 0, &["`cuda`: ", "with the copies to the device and back"]);
+    set_times(&folder.0.join("kept"), "cuda", 1);
+    says(
+        &ran("plan graph.yaml --cache kept", &stub),
+        0,
+        &["`cuda` 1 ns", "`cuda` runs the model", "digit: backend cuda"],
+    );
+    says(&ran("graph.yaml --cache kept -v", &stub), 0, &["digit: cuda on driver stub", "accounting: balanced"]);
+    // Without the driver, the plan says why another one runs.
+    let none = folder.0.join("none");
+    fs::create_dir(&none).unwrap();
+    says(&ran("plan graph.yaml --cache kept", &none), 0, &["`cuda` is not available: NVIDIA's driver", "`rten` "]);
+    let missed = "`cuda` was measured to be faster, but is not available: NVIDIA's driver";
+    assert!(
+        ran("graph.yaml --cache kept", &none).err.split_whitespace().collect::<Vec<_>>().join(" ").contains(missed)
+    );
+}
+
+#[test]
+fn a_gpu_meets_what_is_required_of_it() {
+    let Some(stub) = stub() else { return };
+    let folder = Folder::with("cuda-require", "");
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs/digits/digits.onnx");
+    fs::copy(model, folder.0.join("digits.onnx")).unwrap();
+    for require in ["device: cuda", "device: gpu", "memory: device", "streams: true", "graph_capture: true"] {
+        let digit = format!("backend: cuda, require: {{ {require} }}");
+        fs::write(folder.0.join("graph.yaml"), MODEL.replace("backend: auto", &digit)).unwrap();
+        says(&run(&folder, "check graph.yaml", &stub, &[("CHECK", "0")]), 0, &["ok"]);
     }
 }
 

@@ -6,6 +6,8 @@
 mod bad_input;
 mod blocked_output;
 mod cuda;
+#[cfg(feature = "wgpu")]
+mod devices;
 mod embedding;
 mod events;
 mod explain;

@@ -10,7 +10,7 @@
 //! | `rten` | `rten` (default) | ONNX models on the CPU, in pure Rust |
 //! | `tract` | `tract` | ONNX models on the CPU, in pure Rust, compiled for each number of items |
 //! | `ort` | `ort` | ONNX models on the CPU, with ONNX Runtime's shared library, which is loaded on first use; on a GPU with `provider: webgpu`, `cuda` or `tensorrt` |
-//! | `auto` | | the first of `ort`, `rten` and `tract` that is available and can run the model |
+//! | `auto` | | the first of `ort`, `rten` and `tract` that is available and can run the model; after `limen-run calibrate` the fastest, also on a GPU |
 //! | `mock` | always | outputs of the right shape after a configured latency; fails, panics or hangs on request |
 //!
 //! Another crate adds a runtime with [`RegisterRuntime::runtime`]: `limen-gpu` adds `wgpu` and

@@ -21,6 +21,7 @@ mod runtimes;
 mod verdict;
 
 pub(crate) use backend_name::{AUTO, MOCK};
+pub(crate) use candidate::Candidate;
 pub(crate) use choose::choose;
 pub(crate) use config::RecordedModel;
 pub use config::{

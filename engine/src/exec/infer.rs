@@ -298,6 +298,13 @@ impl InferPlan {
         self.ports = self.ports.note(line);
         self
     }
+
+    /// Adds a remark that every user of the graph must see ([`Ports::notice`]).
+    #[must_use]
+    pub fn notice(mut self, line: impl Into<String>) -> Self {
+        self.ports = self.ports.notice(line);
+        self
+    }
 }
 
 /// Which ports of a node have their messages on a device.

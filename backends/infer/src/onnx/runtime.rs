@@ -44,8 +44,8 @@ pub trait Runtime: Send + Sync + Sized + 'static {
     /// How to start the worker that calls sessions of one thread
     /// ([`Prepared::worker_host`](limen::backend::Prepared::worker_host)).
     const WORKER_HOST: Option<WorkerHost> = None;
-    /// The device of a session that is not prepared yet. `auto` takes no runtime with another one
-    /// than `cpu`, and such a runtime may have a `fallback:`.
+    /// The device of a session that is not prepared yet. If it is not `cpu`, `auto` selects the
+    /// runtime only if `calibrate` measured it, and a node may have a `fallback:`.
     const DEVICE: &'static str = "cpu";
     /// The name of the device in whose memory it can keep messages, and what returns it. Calls with
     /// such messages are asynchronous ([`Runner::on_device`]).

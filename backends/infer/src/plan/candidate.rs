@@ -1,18 +1,19 @@
 //! The runtimes that may run a model, and the input of planning it.
 
-use super::backend_name::ORT;
+use super::backend_name::{AUTO, ORT};
 use super::config::{InferConfig, RecordedModel};
 use super::dispatch::Dispatch;
 use super::inputs::ModelInputs;
 use super::model_file::ModelFiles;
 use super::provider::OrtDevice;
-use super::registered::Registered;
+use super::registered::{CPU, Registered};
 use super::runtimes::Runtimes;
 use super::verdict::RuntimeVerdict;
 use crate::base::{BackendOptions, caught};
-use crate::onnx::{Op, Reference, measure};
+use crate::cache::Measurement;
+use crate::onnx::{Compared, Op, Reference, compare, measure};
 use crate::steps::TrialSteps;
-use limen::backend::{Capabilities, MissingCapability, Ops, Requirements};
+use limen::backend::{BackendError, Capabilities, MissingCapability, Ops, Requirements};
 use limen::infer::InferPlan;
 use limen::node::PlanErrors;
 use std::ops::Deref;
@@ -32,6 +33,7 @@ pub(crate) struct PlanRequest<'a> {
     /// Its files, for the runtimes that load it.
     pub(crate) files: ModelFiles,
     pub(crate) recorded: RecordedModel,
+    /// What the model and its calls require of a runtime, without `require:`.
     pub(crate) required: Requirements,
     /// Runs, records or replays the steps that run the model's code.
     pub(crate) steps: &'a TrialSteps,
@@ -85,15 +87,28 @@ impl Candidate<'_> {
         self.backend == config.serving() && self.device == config.provider
     }
 
-    /// Whether it is what `against:` and `shadow:` call by this name: ONNX Runtime on the CPU, for
-    /// `ort`.
-    pub(crate) fn is_called(&self, backend: &str) -> bool {
-        self.backend == backend && self.device == OrtDevice::Cpu
+    /// Whether it is what `against:` and `shadow:` call by this name: ONNX Runtime on the CPU for
+    /// `ort`, and on a device for `ort-webgpu`.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        self.name == name
+    }
+
+    /// Whether the node may use it, to run its model or to compare it.
+    pub(crate) fn is_asked(&self, config: &InferConfig) -> bool {
+        [self.backend, self.name, AUTO].iter().any(|name| config.names(name))
+    }
+
+    /// Whether only a measurement lets `auto` select it: it is on a device.
+    pub(crate) fn needs_measuring(&self, config: &InferConfig) -> bool {
+        config.serving() == AUTO && self.computes_on != CPU
     }
 
     /// Returns what a node writes to have this runtime instead of its own.
     pub(crate) fn written_in(&self, config: &InferConfig) -> String {
         match (config.provider, self.backend) {
+            _ if self.device != OrtDevice::Cpu => {
+                format!("`backend: {}` with `provider: {}`", self.backend, self.device.name())
+            }
             (OrtDevice::Cpu, _) => format!("`backend: {}`", self.name),
             (_, ORT) => "`provider: cpu`".into(),
             _ => format!("`backend: {}` without `provider:`", self.name),
@@ -190,15 +205,42 @@ impl Candidate<'_> {
         Dispatch::Known { native, rewritten, deviating, unsupported }
     }
 
-    /// Measures the time per item, alone and in a batch, ns.
-    pub(crate) fn measure(&self, job: &PlanRequest<'_>) -> Option<[u64; 2]> {
-        let built = self.built?;
+    /// Measures the time of calls with messages in host memory: per item, alone and in a batch.
+    /// Copies to and from a device are part of such calls. What is on a device is first compared
+    /// with `on_cpu`.
+    ///
+    /// # Errors
+    /// Why the model cannot be measured or compared.
+    pub(crate) fn measure(&self, job: &PlanRequest<'_>, on_cpu: Option<&Candidate<'_>>) -> Result<Measurement, String> {
+        let why = |error: BackendError| error.to_string();
         job.steps.step(self.name, "measured the model", || {
-            let reference = (built.reference)(job).ok()?;
-            let max = job.config.batch.max.min(reference.signature.max_batch.unwrap_or(usize::MAX)).max(1);
-            let session = (reference.session)(max).ok()?;
-            caught(|| measure(&reference.signature, session, max, MEASURED_FOR)).ok()?.ok()
+            let own = self.load(job)?;
+            if self.computes_on != CPU {
+                let other = on_cpu.ok_or("no backend on the CPU runs the model, so its outputs cannot be compared")?;
+                let other = other.load(job)?;
+                own.fits(&other.signature, 1)?;
+                let sessions = [(own.session)(1).map_err(why)?, (other.session)(1).map_err(why)?];
+                let compare = || compare(&own.signature, sessions, job.config.tolerance());
+                match caught(compare)?.map_err(why)? {
+                    Compared::Calls(found) => {
+                        if let Some(what) = found.beyond(other.name) {
+                            return Ok(Measurement::Differs(what));
+                        }
+                    }
+                    Compared::Not(why) => return Err(format!("its outputs were not compared: {why}")),
+                }
+            }
+            let max = job.config.batch.max.min(own.signature.max_batch.unwrap_or(usize::MAX)).max(1);
+            let session = (own.session)(max).map_err(why)?;
+            let times = caught(|| measure(&own.signature, session, max, MEASURED_FOR))?.map_err(why)?;
+            Ok(Measurement::Times(times))
         })
+    }
+
+    /// Loads the model to compare or measure it.
+    fn load(&self, job: &PlanRequest<'_>) -> Result<Reference, String> {
+        let built = self.built.ok_or_else(|| RuntimeVerdict::NotBuilt(self.feature).to_string())?;
+        (built.reference)(job).map_err(|refused| refused.errors().messages().collect::<Vec<_>>().join("; "))
     }
 
     pub(crate) fn plan(&self, job: &PlanRequest<'_>) -> Result<InferPlan, Refused> {
@@ -215,13 +257,13 @@ impl Candidate<'_> {
 /// Why the backend cannot run the model.
 pub(crate) fn reference(backend: &str, job: &PlanRequest<'_>) -> Result<Reference, String> {
     let candidate = job.candidates.iter().find(|candidate| candidate.is_called(backend));
-    let candidate = candidate.ok_or_else(|| format!("expected {}, found `{backend}`", job.runtimes.of_models()))?;
-    match (candidate.verdict(&job.required), &candidate.built) {
-        (RuntimeVerdict::Fits, Some(built)) => (built.reference)(job).map_err(|refused| {
-            let why = refused.errors();
-            format!("`{}` cannot run the model: {}", candidate.name, why.messages().collect::<Vec<_>>().join("; "))
-        }),
-        (verdict, _) => Err(format!("`{}` {verdict}", candidate.name)),
+    let candidate = candidate
+        .ok_or_else(|| format!("expected one of {}, found `{backend}`", job.runtimes.of_models().join(", ")))?;
+    match candidate.verdict(&job.required) {
+        RuntimeVerdict::Fits => {
+            candidate.load(job).map_err(|why| format!("`{}` cannot run the model: {why}", candidate.name))
+        }
+        verdict => Err(format!("`{}` {verdict}", candidate.name)),
     }
 }
 
@@ -229,7 +271,6 @@ pub(crate) fn reference(backend: &str, job: &PlanRequest<'_>) -> Result<Referenc
 mod tests {
     use super::*;
     use crate::plan::registered::Built;
-    use limen::backend::BackendError;
     use serde_json::json;
 
     #[test]
@@ -262,7 +303,7 @@ mod tests {
             (json!({ "backend": "rten", "shadow": { "backend": "ort" } }), true),
             (json!({ "backend": "rten", "shadow": { "backend": "tract" } }), false),
         ] {
-            let is_asked = serde_json::from_value::<InferConfig>(config.clone()).unwrap().asks(ORT);
+            let is_asked = library.is_asked(&serde_json::from_value(config.clone()).unwrap());
             let verdict = |candidate: Candidate<'_>| candidate.verdict_if_asked(&Requirements::default(), is_asked);
             assert_eq!(verdict(library) != RuntimeVerdict::NotAsked, is_loaded, "{config}");
             assert_ne!(verdict(linked), RuntimeVerdict::NotAsked, "{config}");

@@ -2,7 +2,7 @@
 
 use super::backend_name::{AUTO, ORT};
 use super::candidate::{Candidate, PlanRequest, Refused};
-use super::config::{BatchDim, InferConfig, RecordedModel};
+use super::config::{BatchDim, InferConfig, RecordedModel, Require};
 use super::dispatch::Dispatch;
 use super::inputs::ModelInputs;
 use super::model_file::{ModelFiles, read_model, unreadable};
@@ -12,7 +12,7 @@ use super::registered::CPU;
 use super::runtimes::Runtimes;
 use super::verdict::RuntimeVerdict;
 use crate::base::{BackendOptions, refuse_remote};
-use crate::cache::{Calibration, Measured};
+use crate::cache::{Calibration, Measured, MeasuredTime, Measurement};
 use crate::inspect::{Inspection, read_manifest};
 use crate::onnx::{Elem, NARROWS_FLOATS, Outline, UncheckedModel};
 use crate::steps::TrialSteps;
@@ -21,6 +21,7 @@ use limen::files::memory_name;
 use limen::infer::InferPlan;
 use limen::node::{Connected, PlanErrors, Planning};
 use limen::unit::{Span, show_ns};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -71,8 +72,9 @@ pub(crate) fn choose(
     check_narrowing(config, model, &outline, &mut errors);
     let runtimes = Runtimes::of(cx.extensions);
     let candidates = runtimes.candidates(config, options);
-    let required = required(config, &outline);
-    check_compared(config, &candidates, &required, &mut errors);
+    let needed = required(Require::default(), config, &outline);
+    let required = required(config.require.clone().unwrap_or_default(), config, &outline);
+    check_compared(config, &candidates, &needed, &mut errors);
     let inputs = match ModelInputs::of(config, &outline, given, &recorded) {
         Ok(inputs) => {
             check_batch_ranges(config, &outline, &inputs, &mut errors);
@@ -87,11 +89,23 @@ pub(crate) fn choose(
     // A case, or a comparison with another backend, shows whether the model's numbers are right all
     // the same.
     let is_verified = |candidate: &Candidate<'_>| {
-        config.verify.as_ref().is_some_and(|verify| {
-            verify.case.is_some() || verify.against.as_deref().is_some_and(|against| against != candidate.backend)
-        })
+        let is_other = |against: &str| {
+            let called = candidates.iter().find(|other| other.is_called(against));
+            called.is_some_and(|other| other.backend != candidate.backend)
+        };
+        let Some(verify) = &config.verify else { return false };
+        verify.case.is_some() || verify.against.as_deref().is_some_and(is_other)
     };
-    let judged = |candidate: &Candidate<'_>, is_asked: bool| {
+    let cache = options.cache.as_deref();
+    let mut table = cache.map(Calibration::read).unwrap_or_default();
+    let sums = outline.sums().into_values().collect::<Vec<_>>().join(" ");
+    let measured = Measured::new(&sums, given, config.threads, config.batch.max, &config.call_options());
+    let judged = |candidate: &Candidate<'_>, is_asked: bool, table: &Calibration| {
+        // Looking for the drivers of a device takes time.
+        let is_unmeasured = || !options.calibrate && !table.has(&measured, candidate.name);
+        if candidate.needs_measuring(config) && candidate.built.is_some() && is_unmeasured() {
+            return RuntimeVerdict::NotMeasured;
+        }
         let verdict = candidate.verdict_if_asked(&required, is_asked);
         if verdict != RuntimeVerdict::Fits {
             return verdict;
@@ -103,18 +117,22 @@ pub(crate) fn choose(
         if !refusals.is_empty() {
             return RuntimeVerdict::Refuses(refusals);
         }
-        let deviations = if is_verified(candidate) { Vec::new() } else { candidate.deviations(&outline.ops) };
+        // A device that the node does not name computes what ONNX defines, or is not used.
+        let is_named = candidate.computes_on == CPU || candidate.serves(config);
+        let is_free = is_named && is_verified(candidate);
+        let deviations = if is_free { Vec::new() } else { candidate.deviations(&outline.ops) };
         let is_narrowing = |what: &str| what == NARROWS_FLOATS && config.allow_narrowing;
         let deviations = deviations.into_iter().filter(|(_, what)| !is_narrowing(what));
         let deviations = deviations.map(|(op, what)| format!("{} {what} (node `{}`)", op.id, op.node));
-        match deviations.collect::<Vec<_>>() {
+        let rounds = if is_named { None } else { candidate.device.rounds(&BTreeMap::new()) };
+        match deviations.chain(rounds.map(|(_, what)| what.to_string())).collect::<Vec<_>>() {
             none if none.is_empty() => verdict,
             some => RuntimeVerdict::Deviates(some),
         }
     };
-    let is_asked = |candidate: &Candidate<'_>| config.asks(candidate.backend) || options.calibrate;
+    let is_asked = |candidate: &Candidate<'_>| candidate.is_asked(config) || options.calibrate;
     let mut verdicts: Vec<(Candidate<'_>, RuntimeVerdict)> =
-        candidates.iter().map(|candidate| (*candidate, judged(candidate, is_asked(candidate)))).collect();
+        candidates.iter().map(|candidate| (*candidate, judged(candidate, is_asked(candidate), &table))).collect();
     let is_compared = config.verify.as_ref().is_some_and(|verify| verify.against.is_some())
         || config.shadow.is_some()
         || config.fallback.is_some();
@@ -129,14 +147,10 @@ pub(crate) fn choose(
         model,
         files,
         recorded,
-        required: required.clone(),
+        required: needed,
         steps,
     };
     let mut notes = Vec::new();
-    let cache = options.cache.as_deref();
-    let mut table = cache.map(Calibration::read).unwrap_or_default();
-    let sums = outline.sums().into_values().collect::<Vec<_>>().join(" ");
-    let measured = Measured::new(&sums, given, config.threads, config.batch.max, &config.call_options());
     if let Some(folder) = cache.filter(|_| options.calibrate) {
         calibrate(&mut table, &verdicts, &job, &measured, &mut notes);
         if let Err(error) = table.write(folder) {
@@ -144,10 +158,18 @@ pub(crate) fn choose(
         }
     }
     if config.serving() == AUTO {
+        for (candidate, verdict) in verdicts.iter_mut().filter(|(candidate, _)| candidate.needs_measuring(config)) {
+            if *verdict == RuntimeVerdict::Fits {
+                *verdict = by_measurement(candidate, &table, &measured);
+            }
+        }
         notes.push(order(&mut verdicts, &table, &measured));
     }
     let planned = first_that_plans(&mut verdicts, &job, &outline, &table, &measured)?;
-    if let Some(plan) = planned {
+    if let Some(mut plan) = planned {
+        if config.serving() == AUTO {
+            plan = passed_over(&verdicts, &table, &measured).into_iter().fold(plan, InferPlan::notice);
+        }
         // It was compared with, so it was called.
         let against = config.verify.as_ref().and_then(|verify| verify.against.as_deref());
         for (_, verdict) in
@@ -162,7 +184,7 @@ pub(crate) fn choose(
     }
     // To suggest another backend, a library that was not asked for is loaded too.
     let asked = verdicts.into_iter().map(|(candidate, verdict)| match verdict {
-        RuntimeVerdict::NotAsked => (candidate, judged(&candidate, true)),
+        RuntimeVerdict::NotAsked => (candidate, judged(&candidate, true, &table)),
         verdict => (candidate, verdict),
     });
     Err(none_fits(&asked.collect::<Vec<_>>(), config, model))
@@ -231,19 +253,14 @@ fn check_narrowing(config: &InferConfig, model: &str, outline: &Outline, errors:
 }
 
 /// Checks that this program has the backends that the one that serves is compared with.
-fn check_compared(
-    config: &InferConfig,
-    candidates: &[Candidate<'_>],
-    required: &Requirements,
-    errors: &mut PlanErrors,
-) {
+fn check_compared(config: &InferConfig, candidates: &[Candidate<'_>], needed: &Requirements, errors: &mut PlanErrors) {
     for (key, name) in config.compared() {
         let Some(candidate) = candidates.iter().find(|candidate| candidate.is_called(name)) else { continue };
-        // The device that the node requires is that of the backend that serves.
-        let verdict = candidate.verdict(&Requirements { device: None, ..required.clone() });
+        // `require:` is about the backend that serves.
+        let verdict = candidate.verdict(needed);
         let way = match &verdict {
             RuntimeVerdict::NotBuilt(feature) => way_to_build(feature),
-            RuntimeVerdict::Unavailable(_) if name == ORT => {
+            RuntimeVerdict::Unavailable(_) if candidate.backend == ORT => {
                 "name the library of ONNX Runtime with `--onnxruntime FILE`".into()
             }
             RuntimeVerdict::Unavailable(_) => format!("install what `{name}` requires"),
@@ -280,9 +297,41 @@ pub(super) fn batch_advice(config: &InferConfig) -> &'static str {
     }
 }
 
-/// Returns what the model and its config require of a runtime.
-fn required(config: &InferConfig, outline: &Outline) -> Requirements {
-    let mut required = config.require.clone().unwrap_or_default().requirements();
+/// Returns whether `auto` may select a runtime on a device that fits.
+fn by_measurement(candidate: &Candidate<'_>, table: &Calibration, measured: &Measured) -> RuntimeVerdict {
+    match table.get(measured, candidate.name, &candidate.version()) {
+        Some(MeasuredTime::Ns(_)) => RuntimeVerdict::Fits,
+        Some(MeasuredTime::Differs(what)) => RuntimeVerdict::Differs(what.clone()),
+        None => RuntimeVerdict::NotMeasured,
+    }
+}
+
+/// Returns notices about runtimes that were measured to be faster than the one that runs the model,
+/// and why they do not run it.
+fn passed_over(verdicts: &[(Candidate<'_>, RuntimeVerdict)], table: &Calibration, of: &Measured) -> Vec<String> {
+    let Some((chosen, _)) = verdicts.iter().find(|(_, verdict)| *verdict == RuntimeVerdict::Runs) else {
+        return Vec::new();
+    };
+    let least = |candidate: &Candidate<'_>| table.least(of, candidate.name);
+    let faster = verdicts.iter().filter(|(candidate, verdict)| {
+        let is_refused = !matches!(verdict, RuntimeVerdict::Fits | RuntimeVerdict::Differs(_));
+        is_refused && least(candidate).is_some_and(|ns| least(chosen).is_none_or(|of_chosen| ns < of_chosen))
+    });
+    let notice = |(candidate, verdict): &(Candidate<'_>, RuntimeVerdict)| {
+        let why = match verdict {
+            RuntimeVerdict::NotMeasured => {
+                "has another version now: run `limen-run calibrate GRAPH --cache DIR`".into()
+            }
+            verdict => verdict.to_string(),
+        };
+        format!("`auto` selected `{}`: `{}` was measured to be faster, but {why}", chosen.name, candidate.name)
+    };
+    faster.map(notice).collect()
+}
+
+/// Returns what the model and its calls require of a runtime, in addition to `require:`.
+fn required(require: Require, config: &InferConfig, outline: &Outline) -> Requirements {
+    let mut required = require.requirements();
     required.max_batch = required.max_batch.max(config.batch.max);
     required.threads = config.threads;
     required.memory.push(limen::message::Memory::Host);
@@ -310,9 +359,7 @@ fn first_that_plans(
     // What the first runtime says of a call, if all that were tried refuse one.
     let (mut call, mut only_calls) = (None, true);
     for (candidate, verdict) in verdicts {
-        // A GPU is used only where it is asked for.
-        let is_of_auto = config.serving() == AUTO && candidate.computes_on == CPU;
-        let is_asked = is_of_auto || candidate.serves(config);
+        let is_asked = config.serving() == AUTO || candidate.serves(config);
         if !is_asked || *verdict != RuntimeVerdict::Fits {
             continue;
         }
@@ -333,6 +380,10 @@ fn first_that_plans(
                 let unchecked = unchecked && !candidate.lists_operators();
                 let alone = table.alone(measured, candidate.name, &candidate.version());
                 let plan = plan.note(note);
+                let plan = match candidate.needs_measuring(config) {
+                    true => plan.note("`auto`: each call copies its messages to the device and back"),
+                    false => plan,
+                };
                 let plan = match unchecked {
                     true => plan.note(format!(
                         "`{}` does not list its operators: `require.ops` was not checked",
@@ -448,7 +499,7 @@ fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &InferConfig,
     errors
 }
 
-/// Measures the model on every backend that fits.
+/// Measures the model on every backend that fits, those on the CPU first.
 fn calibrate(
     table: &mut Calibration,
     verdicts: &[(Candidate<'_>, RuntimeVerdict)],
@@ -456,14 +507,33 @@ fn calibrate(
     of: &Measured,
     notes: &mut Vec<String>,
 ) {
+    // What the others are compared with.
+    let mut on_cpu = None;
     for (candidate, _) in verdicts.iter().filter(|(_, verdict)| *verdict == RuntimeVerdict::Fits) {
-        let Some([alone, together]) = candidate.measure(job) else { continue };
-        let (name, max) = (candidate.name, job.config.batch.max);
-        table.set(of, name, &candidate.version(), [alone, together]);
-        let mut note = format!("`{name}`: {} per item alone", show_ns(alone));
-        if max > 1 {
-            note.push_str(&format!(", {} in a batch of {max}", show_ns(together)));
-        }
+        let (name, max, version) = (candidate.name, job.config.batch.max, candidate.version());
+        let found = match candidate.measure(job, on_cpu) {
+            Ok(found) => found,
+            Err(why) => {
+                table.forget(of, name, &version);
+                notes.push(format!("`{name}` was not measured: {why}"));
+                continue;
+            }
+        };
+        let note = match &found {
+            Measurement::Times([alone, together]) => {
+                let mut note = format!("`{name}`: {} per item alone", show_ns(*alone));
+                if max > 1 {
+                    note.push_str(&format!(", {} in a batch of {max}", show_ns(*together)));
+                }
+                match candidate.computes_on {
+                    CPU => on_cpu = on_cpu.or(Some(candidate)),
+                    _ => note.push_str(", with the copies to the device and back"),
+                }
+                note
+            }
+            Measurement::Differs(what) => format!("`{name}` computed other numbers: {what}"),
+        };
+        table.set(of, name, &version, found);
         notes.push(note);
     }
 }

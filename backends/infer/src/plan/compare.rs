@@ -41,6 +41,15 @@ pub(super) fn against_reference<R: Runtime>(
 }
 
 impl Comparison {
+    /// Returns the first output that differs by more than the tolerance, and by how much.
+    pub(super) fn beyond(&self, reference: &str) -> Option<String> {
+        let (output, found) = self.differences.iter().find(|(_, found)| found.over > 0)?;
+        Some(match &found.shapes {
+            Some((theirs, ours)) => format!("output `{output}` is {ours:?}, and {theirs:?} on `{reference}`"),
+            None => format!("output `{output}` is up to {:.2e} from the output of `{reference}`", found.worst),
+        })
+    }
+
     /// Returns lines for the plan. Outputs beyond the tolerance are errors, whose help has the
     /// lines because a failed plan is not shown; lines like the others if `is_reported`.
     fn judge(self, reference: &str, tolerance: Tolerance, is_reported: bool, errors: &mut PlanErrors) -> Vec<String> {

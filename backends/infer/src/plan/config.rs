@@ -1,6 +1,6 @@
 //! The config of a node that runs a model.
 
-use super::backend_name::{AUTO, BackendName};
+use super::backend_name::{BackendName, RuntimeName};
 use super::constant::ConstantConfig;
 use super::provider::OrtDevice;
 use super::runtimes::Runtimes;
@@ -38,7 +38,8 @@ pub struct InferConfig {
     /// checksum. limen rejects a model that differs from the manifest.
     pub manifest: Option<String>,
     /// The backend that runs the model. Default: `rten`. `auto` selects the first of `ort`, `rten`
-    /// and `tract` that can run the model.
+    /// and `tract` that can run the model. If `limen-run calibrate` measured the backends, `auto`
+    /// selects the fastest, also on a GPU.
     #[serde(default = "rten")]
     #[schemars(with = "BackendName")]
     pub backend: String,
@@ -319,7 +320,7 @@ impl RecordedModel {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct ShadowConfig {
     /// Name of the second backend.
-    #[schemars(with = "BackendName")]
+    #[schemars(with = "RuntimeName")]
     pub backend: String,
     /// The second backend repeats one of this number of calls. Default: 100.
     #[serde(default = "hundred")]
@@ -342,9 +343,9 @@ fn hundred() -> u64 {
 pub struct VerifyConfig {
     /// An `.npz` with arrays for the model's inputs and outputs, with any number of items.
     pub case: Option<String>,
-    /// Another backend. limen runs both backends on the same inputs while planning and compares the
-    /// outputs.
-    #[schemars(with = "Option<BackendName>")]
+    /// Another backend. `ort` is ONNX Runtime on the CPU. limen runs both backends on the same
+    /// inputs while planning and compares the outputs.
+    #[schemars(with = "Option<RuntimeName>")]
     pub against: Option<String>,
     /// Absolute tolerance. Default: 1e-4.
     #[serde(default = "default_atol")]
@@ -383,9 +384,11 @@ fn default_rtol() -> f64 {
 }
 
 impl InferConfig {
-    /// Whether the node may use a backend, to run its model or to compare it.
-    pub(crate) fn asks(&self, backend: &str) -> bool {
-        self.names(backend) || self.names(AUTO)
+    /// Returns by how much the outputs of two backends may differ.
+    pub(crate) fn tolerance(&self) -> Tolerance {
+        let verify = self.verify.as_ref();
+        let (atol, rtol) = verify.map_or((default_atol(), default_rtol()), |verify| (verify.atol, verify.rtol));
+        Tolerance { atol, rtol }
     }
 
     /// Whether the node has a backend of this name, to run its model or to compare it.
@@ -397,17 +400,22 @@ impl InferConfig {
     pub(crate) fn compared(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let against = self.verify.as_ref().and_then(|verify| verify.against.as_deref());
         let shadow = self.shadow.as_ref().map(|shadow| &*shadow.backend);
-        let all = [("verify.against", against), ("shadow.backend", shadow), ("fallback", self.fallback.as_deref())];
+        let all = [("verify.against", against), ("shadow.backend", shadow), (FALLBACK, self.fallback.as_deref())];
         all.into_iter().filter_map(|(key, name)| Some((key, name?)))
     }
 
     /// Checks that a registry has the backends that the node names.
     pub(crate) fn check_names(&self, runtimes: &Runtimes) -> Result<(), PlanErrors> {
-        let (mut errors, names) = (PlanErrors::default(), runtimes.names());
-        for (key, name) in std::iter::once(("backend", &*self.backend)).chain(self.compared()) {
+        let mut errors = PlanErrors::default();
+        let mut check = |key, name, names: &[&str]| {
             if !names.contains(&name) {
-                errors.not_one_of(key, name, &names);
+                errors.not_one_of(key, name, names);
             }
+        };
+        let (backends, models) = (runtimes.names(), runtimes.of_models());
+        check("backend", &*self.backend, &backends);
+        for (key, name) in self.compared() {
+            check(key, name, if key == FALLBACK { &backends } else { &models });
         }
         errors.into_result(())
     }
@@ -495,6 +503,9 @@ impl InferConfig {
 
 /// The value of `trial:` that skips the run before the graph starts.
 const FIRST_MESSAGE: &str = "first_message";
+
+/// The key of the backend that makes the calls of a lost device.
+const FALLBACK: &str = "fallback";
 
 fn read_case(field: &str, path: &str, cx: &Planning<'_>, errors: &mut PlanErrors) -> Option<Case> {
     let help = match field {

@@ -4,7 +4,7 @@ use super::candidate::{PlanRequest, Refused};
 use super::config::{Guard, Load, MAX_THREADS};
 use super::model_file::unusable;
 use crate::base::port_name;
-use crate::onnx::{AnySession, Loaded, NotPrepared, OnnxModel, OnnxPrepared, Reference, Runtime};
+use crate::onnx::{AnySession, Loaded, NotPrepared, OnnxModel, OnnxPrepared, Provider, Reference, Runtime};
 use crate::steps::TRIAL;
 use limen::backend::Prepared;
 use limen::node::PlanErrors;
@@ -36,7 +36,8 @@ pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrep
         untried: config.is_untried(),
         plans: config.plans,
         precision: config.precision,
-        provider: config.provider(),
+        // Those of the node are for its own device.
+        provider: if R::DEVICE == config.provider.name() { config.provider() } else { Provider::default() },
         ..OnnxModel::default()
     };
     OnnxPrepared::<R>::new(loaded, inputs.bound.clone(), &how, steps).map_err(|error| match error {

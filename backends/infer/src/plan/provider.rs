@@ -32,7 +32,7 @@ pub enum OrtDevice {
 
 impl OrtDevice {
     /// Its name in YAML.
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         self.into()
     }
 
@@ -50,7 +50,7 @@ impl OrtDevice {
 
     /// Returns why a model's numbers have to be verified: what it computes with otherwise than
     /// asked for.
-    fn rounds(self, options: &BTreeMap<String, String>) -> Option<(&'static str, &'static str)> {
+    pub(super) fn rounds(self, options: &BTreeMap<String, String>) -> Option<(&'static str, &'static str)> {
         let is_set = |(name, value): (&str, &str)| options.get(name).is_some_and(|set| set == value);
         match self {
             OrtDevice::Webgpu if is_set(("preferredLayout", "NHWC")) => {

@@ -7,6 +7,7 @@ use super::dispatch::Dispatch;
 use super::provider::OrtDevice;
 use super::registered::{Built, CPU, Isolated, Registered};
 use crate::base::BackendOptions;
+use crate::cache::Calibration;
 use crate::inspect::Inspection;
 use crate::onnx::{Op, Runtime};
 use limen::Registry;
@@ -84,44 +85,48 @@ impl Runtimes {
         stock.into_iter().chain([AUTO, MOCK]).chain(own).collect()
     }
 
-    /// Returns the backends that run models, in a sentence.
-    pub(crate) fn of_models(&self) -> String {
-        let names = self.names().into_iter().filter(|name| !matches!(*name, AUTO | MOCK));
-        let mut names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
-        let last = names.pop().unwrap_or_default();
-        format!("{} or {last}", names.join(", "))
+    /// Returns the names of the runtimes, by which `against:` and `shadow:` call them.
+    pub(crate) fn of_models(&self) -> Vec<&'static str> {
+        self.0.iter().map(|known| known.name).collect()
     }
 
-    /// Returns the runtime of each backend: those on the CPU, in the order in which `auto` tries
-    /// them, and the others.
+    /// Returns every runtime: those on the CPU, in the order in which `auto` tries them, and those
+    /// on a device.
     fn all<'a>(&self, options: &'a BackendOptions) -> Vec<Candidate<'a>> {
         let place = |candidate: &Candidate<'_>| match candidate.computes_on {
             CPU => { FASTEST_FIRST.iter() }.position(|name| *name == candidate.backend).unwrap_or(FASTEST_FIRST.len()),
             _ => usize::MAX,
         };
-        let plain = self.0.iter().filter(|known| known.device == OrtDevice::Cpu);
-        let mut all: Vec<_> = plain.map(|known| known.candidate(options)).collect();
+        let mut all: Vec<_> = self.0.iter().map(|known| known.candidate(options)).collect();
         all.sort_by_key(place);
         all
     }
 
-    /// Returns the runtimes of `auto`, in the order in which it tries them. A device is used only
-    /// where a node asks for it.
-    pub(crate) fn of_auto<'a>(&self, options: &'a BackendOptions) -> Vec<Candidate<'a>> {
-        self.all(options).into_iter().filter(|candidate| candidate.computes_on == CPU).collect()
-    }
-
-    /// Returns the runtimes that a node may use: those of `auto`, and those on a device if the node
-    /// names them, as looking for drivers takes time.
+    /// Returns the runtimes that a node may use, in the order in which `auto` tries them: those on
+    /// the CPU, and those on a device if the node names them, with `auto`, and to measure them.
     pub(crate) fn candidates<'a>(&self, config: &InferConfig, options: &'a BackendOptions) -> Vec<Candidate<'a>> {
-        let is_asked = |candidate: &Candidate<'_>| candidate.computes_on == CPU || config.names(candidate.backend);
+        let is_asked = |candidate: &Candidate<'_>| {
+            let is_named = candidate.serves(config) || config.names(candidate.name);
+            candidate.computes_on == CPU || is_named || candidate.needs_measuring(config) || options.calibrate
+        };
         let mut candidates: Vec<_> = self.all(options).into_iter().filter(is_asked).collect();
-        if config.provider != OrtDevice::Cpu && config.serving() == ORT {
-            let on_device = self.0.iter().find(|known| known.backend == ORT && known.device == config.provider);
+        if config.serving() == ORT && !candidates.iter().any(|candidate| candidate.serves(config)) {
             let missing = self.get(ORT).map(|cpu| Registered { device: config.provider, ..*cpu });
-            candidates.extend(on_device.copied().or(missing).map(|known| known.candidate(options)));
+            candidates.extend(missing.map(|known| known.candidate(options)));
         }
         candidates
+    }
+
+    /// Returns the candidates of a node without the devices that `auto` does not look for: no model
+    /// was measured on them.
+    pub(crate) fn considered<'a>(&self, config: &InferConfig, options: &'a BackendOptions) -> Vec<Candidate<'a>> {
+        let candidates = self.candidates(config, options).into_iter();
+        let table = options.cache.as_deref().map(Calibration::read).unwrap_or_default();
+        let is_considered = |candidate: &Candidate<'_>| {
+            let is_free = candidate.needs_measuring(config) && !config.names(candidate.name) && !options.calibrate;
+            !is_free || (candidate.built.is_some() && table.has_any(candidate.name))
+        };
+        candidates.filter(is_considered).collect()
     }
 }
 
@@ -129,7 +134,7 @@ impl Runtimes {
 pub trait RegisterRuntime {
     /// Adds a runtime, which `backend:` names by [`Runtime::BACKEND`]. It replaces an earlier one
     /// of that name. `auto` tries it after those of this crate, unless it was measured to be
-    /// faster.
+    /// faster. If [`Runtime::DEVICE`] is not `cpu`, `auto` selects it only by such a measurement.
     ///
     /// Models are tried with it in a process of their own only if that process has it, too
     /// ([`trial::serve`](crate::trial::serve)).
@@ -148,7 +153,10 @@ impl RegisterRuntime for Registry {
         let runtimes = Runtimes::of(self.extensions()).clone().with::<R>(OrtDevice::Cpu);
         let is_stock = STOCK.iter().any(|stock| stock.0 == R::BACKEND);
         let registry = self.with_extension(runtimes);
-        if is_stock { registry } else { registry.with_name("infer", "BackendName", R::BACKEND) }
+        if is_stock {
+            return registry;
+        }
+        registry.with_name("infer", "BackendName", R::BACKEND).with_name("infer", "RuntimeName", R::NAME)
     }
 
     fn isolated<R: Runtime>(self, argument: &'static str, main: fn() -> !) -> Self {
@@ -160,7 +168,7 @@ impl RegisterRuntime for Registry {
 impl Inspection {
     /// Returns the nodes that a backend computes otherwise than ONNX.
     pub(crate) fn deviating(&self, runtimes: &Runtimes, options: &BackendOptions) -> Vec<Op> {
-        let candidates = runtimes.of_auto(options);
+        let candidates = runtimes.all(options);
         let found = candidates.iter().flat_map(|candidate| candidate.deviations(&self.details.ops));
         found.map(|(op, _)| op.clone()).collect()
     }

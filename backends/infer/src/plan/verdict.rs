@@ -20,6 +20,10 @@ pub(crate) enum RuntimeVerdict {
     /// It would compute other numbers than ONNX defines, and no recorded case shows that they do
     /// not matter.
     Deviates(Vec<String>),
+    /// It is on a device, which `auto` selects only by a measurement of this machine.
+    NotMeasured,
+    /// Its outputs differed from those of a backend on the CPU when it was measured.
+    Differs(String),
     /// It meets the requirements and yet fails to run the model.
     Failed(Vec<String>),
 }
@@ -51,6 +55,10 @@ impl fmt::Display for RuntimeVerdict {
             }
             RuntimeVerdict::Refuses(what) => write!(f, "does not support {}", what.join(", ")),
             RuntimeVerdict::Deviates(what) => write!(f, "computes differently from ONNX: {}", what.join(", ")),
+            RuntimeVerdict::NotMeasured => {
+                f.write_str("was not measured on this machine: run `limen-run calibrate GRAPH --cache DIR`")
+            }
+            RuntimeVerdict::Differs(what) => write!(f, "computed other numbers in the measurement: {what}"),
             RuntimeVerdict::Failed(why) => write!(f, "cannot run the model: {}", why.join("; ")),
         }
     }

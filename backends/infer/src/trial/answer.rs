@@ -118,13 +118,12 @@ fn serve_request(runtimes: Runtimes) -> std::io::Result<()> {
     work.join().map_err(|_| std::io::Error::other("the trial panicked"))
 }
 
-/// Returns what opens the devices that the node names, before what their drivers take is limited.
+/// Returns what opens the devices that the node may use, before what their drivers take is limited.
 fn opened_first(request: &TrialRequest, runtimes: &Runtimes, options: &BackendOptions) -> Vec<fn(&BackendOptions)> {
     let TrialTask::Plan(node) = &request.task else { return Vec::new() };
     let Ok(config) = InferConfig::deserialize(&node.config) else { return Vec::new() };
-    let candidates = runtimes.candidates(&config, options).into_iter();
-    let named = candidates.filter(|candidate| config.names(candidate.backend));
-    named.filter_map(|candidate| candidate.built?.opens_first).collect()
+    let considered = runtimes.considered(&config, options);
+    considered.iter().filter_map(|candidate| candidate.built?.opens_first).collect()
 }
 
 /// Reads the files in memory that follow the request.

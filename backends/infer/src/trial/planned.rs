@@ -5,7 +5,7 @@ use super::program::program;
 use super::record::RecordPlace;
 use super::request::{AnyPath, GivenSpec, RequestedNode, TrialRequest, TrialTask};
 use crate::base::BackendOptions;
-use crate::plan::{AUTO, InferConfig, OrtDevice, RecordedModel, Runtimes, choose, read_model};
+use crate::plan::{AUTO, Candidate, InferConfig, OrtDevice, RecordedModel, Runtimes, choose, read_model};
 use crate::steps::{TrialRecord, TrialSteps};
 use limen::Folders;
 use limen::files::{MemoryFiles, memory_name};
@@ -33,6 +33,7 @@ pub(crate) fn planned(
         + u64::from(config.shadow.is_some())
         + u64::from(config.fallback.is_some());
     let all = config.serving() == AUTO || options.calibrate;
+    let considered = runtimes.considered(config, options);
     let mut node = RequestedNode {
         config: config.to_json(),
         given: given_specs.collect(),
@@ -40,7 +41,7 @@ pub(crate) fn planned(
         allowed: cx.folders.allowed.iter().map(|folder| AnyPath::new(folder)).collect(),
         calibrate: options.calibrate,
         dead: Vec::new(),
-        runtimes: others + if all { runtimes.of_auto(options).len() as u64 } else { 1 },
+        runtimes: others + if all { considered.len() as u64 } else { 1 },
         threads: config.threads.clamp(1, 256) as u64,
         items: config.batch.max as u64,
         item: given
@@ -59,8 +60,8 @@ pub(crate) fn planned(
     loop {
         // If results are kept by content, the file is read here and passed on: the bytes looked up
         // are the bytes that run.
-        let file = if is_kept(config, options, &node) { Some(read_model(model, cx)?) } else { None };
-        let place = RecordPlace::of(config, runtimes, options, &node, &stamps, file.as_ref(), &recorded);
+        let file = if is_kept(&considered, options, &node) { Some(read_model(model, cx)?) } else { None };
+        let place = RecordPlace::of(config, &considered, options, &node, &stamps, file.as_ref(), &recorded);
         let (record, note) = match place.find().filter(|_| !is_again) {
             Some((record, note)) => (record, note),
             None => {
@@ -74,7 +75,9 @@ pub(crate) fn planned(
                     Err(died) => {
                         let sentence = died.sentence(&format!("`{model}`"));
                         let is_dead = |name: &String| node.dead.iter().any(|(dead, _)| dead == name);
-                        match died.runtime.filter(|name| config.serving() == AUTO && !is_dead(name)) {
+                        // One that is only measured may crash, too.
+                        let is_optional = |name: &String| all && config.serving() != name;
+                        match died.runtime.filter(|name| is_optional(name) && !is_dead(name)) {
                             Some(runtime) => node.dead.push((runtime, sentence)),
                             None => {
                                 let mut errors = PlanErrors::default();
@@ -132,8 +135,9 @@ fn stamp(file: &str, folders: &Folders) -> String {
 /// Whether the results for a node are cached by the content of its files: not when measuring, and
 /// not after a runtime has crashed, which may not happen again. Nor on a GPU: ONNX Runtime does not
 /// say which driver computed them, and another one may fail.
-fn is_kept(config: &InferConfig, options: &BackendOptions, node: &RequestedNode) -> bool {
-    options.cache.is_some() && !node.calibrate && node.dead.is_empty() && config.provider == OrtDevice::Cpu
+fn is_kept(considered: &[Candidate<'_>], options: &BackendOptions, node: &RequestedNode) -> bool {
+    let is_known = considered.iter().all(|candidate| candidate.device == OrtDevice::Cpu);
+    options.cache.is_some() && !node.calibrate && node.dead.is_empty() && is_known
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::request::RequestedNode;
 use crate::base::BackendOptions;
 use crate::cache;
 use crate::onnx::UncheckedModel;
-use crate::plan::{COMPILED, InferConfig, RecordedModel, Runtimes};
+use crate::plan::{COMPILED, Candidate, InferConfig, RecordedModel};
 use crate::steps::TrialRecord;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -28,7 +28,7 @@ const MAX_KEPT: usize = 64;
 impl RecordPlace {
     pub(super) fn of(
         config: &InferConfig,
-        runtimes: &Runtimes,
+        considered: &[Candidate<'_>],
         options: &BackendOptions,
         node: &RequestedNode,
         stamps: &[String],
@@ -37,14 +37,13 @@ impl RecordPlace {
     ) -> Self {
         let asked = serde_json::to_string(node).unwrap_or_default();
         let name = format!("{asked}\n{options:?}\n{}", stamps.join("\n"));
-        let key = file.map(|file| RecordPlace::key(config, runtimes, options, node, file, recorded));
+        let key = file.map(|file| RecordPlace::key(config, considered, node, file, recorded));
         RecordPlace { name, cache: options.cache.clone(), key }
     }
 
     fn key(
         config: &InferConfig,
-        runtimes: &Runtimes,
-        options: &BackendOptions,
+        considered: &[Candidate<'_>],
         node: &RequestedNode,
         file: &UncheckedModel,
         recorded: &RecordedModel,
@@ -52,7 +51,7 @@ impl RecordPlace {
         let mut parts =
             vec!["trial".to_string(), node.config.to_string(), format!("{:?}", node.given), file.sum().into()];
         parts.extend(recorded.sums().into_iter().map(|(field, sum)| format!("{field} {sum}")));
-        let asked = runtimes.candidates(config, options).into_iter().filter(|candidate| config.asks(candidate.backend));
+        let asked = considered.iter().filter(|candidate| candidate.is_asked(config));
         parts.extend(asked.map(|candidate| format!("{} {}", candidate.name, candidate.version())));
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         cache::CacheKey::of_trial(&parts)

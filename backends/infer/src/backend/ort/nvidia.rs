@@ -165,6 +165,10 @@ impl<P: NvidiaProvider> Runtime for OrtNvidiaRuntime<P> {
         Ok(on_cpu)
     }
 
+    fn listed(options: &BackendOptions) -> Result<Capabilities, BackendError> {
+        OrtRuntime::probe(options)
+    }
+
     /// Not measured.
     fn is_slow_in_8_bits(_: &str) -> bool {
         false

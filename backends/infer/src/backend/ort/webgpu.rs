@@ -63,6 +63,10 @@ impl Runtime for OrtWebgpuRuntime {
         Ok(on_cpu)
     }
 
+    fn listed(options: &BackendOptions) -> Result<Capabilities, BackendError> {
+        OrtRuntime::probe(options)
+    }
+
     /// Not measured.
     fn is_slow_in_8_bits(_: &str) -> bool {
         false

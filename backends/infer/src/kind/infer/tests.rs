@@ -59,6 +59,8 @@ fn fails(config: serde_json::Value, with: &[&str]) {
 macro_rules! json { ($($t:tt)*) => { serde_json::json!($($t)*) }; }
 
 #[cfg(feature = "rten")]
+mod devices;
+#[cfg(feature = "rten")]
 mod refused;
 
 #[cfg(feature = "rten")]
