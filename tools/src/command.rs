@@ -59,8 +59,9 @@ pub enum Verb {
                             allows (atol 1e-4, rtol 1e-3 by default)."
     )]
     VerifyBackend {
-        /// The other backend: rten, tract, ort, wgpu or cuda
-        #[arg(long, value_name = "BACKEND", value_parser = ["rten", "tract", "ort", "wgpu", "cuda"])]
+        /// The other backend: rten, tract, ort, wgpu or cuda; ort-webgpu, ort-cuda or ort-tensorrt
+        /// for a provider of ort
+        #[arg(long, value_name = "BACKEND", value_parser = option_values::backend_name)]
         against: String,
         /// The graph and its overrides
         #[command(flatten)]

@@ -82,11 +82,10 @@ fn models_are_inspected_and_compared_from_the_command_line() {
     folder.run("inspect graph.yaml").expect(2, "", "limen-run: graph.yaml: expected an ONNX model, found text");
     folder.run("inspect none.onnx").expect(2, "", "limen-run: none.onnx: the file cannot be read: No such file");
     if cfg!(feature = "ort") {
-        folder.run("inspect digits.onnx --onnxruntime ./none.so").expect(
-            0,
-            "ort is not available: ONNX Runtime is not",
-            "",
-        );
+        let ran = folder.run("inspect digits.onnx --onnxruntime ./none.so");
+        for runtime in ["ort", "ort-webgpu", "ort-cuda", "ort-tensorrt"] {
+            ran.expect(0, &format!("\n{runtime} is not available: ONNX Runtime is not"), "");
+        }
     }
     folder.run("verify-backend graph.yaml --against rten").expect(0, "against `rten`, 32 calls", "");
     if !cfg!(feature = "cuda") {
@@ -128,13 +127,21 @@ fn models_are_inspected_and_compared_from_the_command_line() {
         for (words, option, key) in [
             ("verify-backend graph.yaml --against ort", "--> --against ort", "verify.against"),
             ("graph.yaml --shadow ort:9", "--> --shadow ort:9", "shadow.backend"),
+            ("verify-backend graph.yaml --against ort-cuda", "--> --against ort-cuda", "verify.against"),
         ] {
             let ran = folder.run(&format!("{words} --onnxruntime ./none.so"));
-            let why = format!("the backend of `{key}`: `ort` is not available");
+            let name = if words.ends_with("ort-cuda") { "ort-cuda" } else { "ort" };
+            let why = format!("the backend of `{key}`: `{name}` is not available");
             ran.expect(2, "", &why).expect(2, "", option).expect(2, "", "help: name the library of ONNX Runtime with");
         }
     }
-    folder.run("graph.yaml --shadow mock").expect(2, "", "expected rten, tract, ort or wgpu, found `mock`");
+    for words in ["graph.yaml --shadow mock", "verify-backend graph.yaml --against mock"] {
+        folder.run(words).expect(2, "", "expected one of `rten`, `tract`, `ort`, `wgpu`, `cuda`").expect(
+            2,
+            "",
+            "found `mock`",
+        );
+    }
     folder.run("graph.yaml --shadow rten:0").expect(2, "", "expected a number of calls, as in `rten:100`, found `0`");
     Folder::with("no-models", COUNTING).run("graph.yaml --shadow rten").expect(
         2,

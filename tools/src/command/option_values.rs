@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// The value of `--shadow`: a backend that repeats one call in `every`: `ort:10`; 100 by default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shadow {
-    /// The backend: rten, tract, ort or wgpu.
+    /// The backend, which planning compares with those of the program.
     pub backend: String,
     /// One call in this many is repeated.
     pub every: u64,
@@ -19,13 +19,20 @@ impl FromStr for Shadow {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (backend, every) = text.split_once(':').unwrap_or((text, "100"));
-        if !["rten", "tract", "ort", "wgpu"].contains(&backend) {
-            return Err(format!("expected rten, tract, ort or wgpu, found `{backend}`"));
-        }
+        let backend = backend_name(backend)?;
         match every.parse() {
-            Ok(every) if every > 0 => Ok(Shadow { backend: backend.to_string(), every }),
+            Ok(every) if every > 0 => Ok(Shadow { backend, every }),
             _ => Err(format!("expected a number of calls, as in `{backend}:100`, found `{every}`")),
         }
+    }
+}
+
+/// Reads the name of a backend, which planning compares with those of the program.
+pub(super) fn backend_name(text: &str) -> Result<String, String> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    match text.chars().all(is_name) && !text.is_empty() {
+        true => Ok(text.into()),
+        false => Err(format!("expected the name of a backend, such as `rten`, found `{text}`")),
     }
 }
 
