@@ -42,7 +42,7 @@ use crate::base::policy::{EdgePolicy, JoinPolicy, NodePolicy, OnError, OnMiss, T
 use crate::exec::planned::{PlannedNode, StagePlan};
 use crate::file::layers::Layers;
 use crate::file::spec::Spec;
-use crate::host::files::PartialFiles;
+use crate::host::files::{PartialFiles, RemoteFiles};
 use crate::host::folders::Folders;
 use crate::message::port_spec::PortSpec;
 use crate::plan::registry::Registry;
@@ -90,6 +90,8 @@ pub struct Options {
     pub out: Option<PathBuf>,
     /// How models are tried before the graph starts.
     pub trials: Trials,
+    /// Files of other machines that were fetched before, which the graph names by URL.
+    pub remote: Option<RemoteFiles>,
 }
 
 /// A graph that was checked, sized and placed on threads. Nothing is allocated or started before
@@ -384,6 +386,9 @@ impl Plan {
         spec.folders.memory = spec.folders.memory.detached();
         if options.out.is_some() {
             spec.folders.out.clone_from(&options.out);
+        }
+        if let Some(remote) = &options.remote {
+            spec.folders.remote = remote.clone();
         }
         spec.nodes.iter_mut().for_each(|node| registry.rename_keys(node));
         let transfers = transfer::Transfers::insert(&mut spec, registry);

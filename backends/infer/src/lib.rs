@@ -55,7 +55,7 @@ pub mod internal {
     #[cfg(feature = "tract")]
     pub use crate::backend::tract::{Given, QuantizeOperator, WideSum};
     pub use crate::base::{
-        chosen, elements, is_serving, nvidia_gpus, refuse_remote, set_nvidia_gpus, sha256, this_program,
+        chosen, elements, is_serving, nvidia_gpus, set_nvidia_gpus, sha256, sha256_of, this_program,
     };
     pub use crate::cache::{CacheKey, Kept, read_private, write_private};
     pub use crate::onnx::{NARROWS_CONSTANTS, NARROWS_FLOATS, capabilities, computes_doubles};

@@ -58,7 +58,7 @@ mod wire;
 mod wrong;
 
 pub use artifact::Artifact;
-pub(crate) use artifact::UncheckedModel;
+pub(crate) use artifact::{UncheckedModel, data_files_of};
 pub(crate) use compare::{Compared, Comparison, compare};
 pub use constant::ConstantInput;
 pub(crate) use constant::Constants;

@@ -26,6 +26,6 @@ mod program;
 mod record;
 mod request;
 
-pub use inspect::inspect;
+pub use inspect::{data_files, inspect};
 pub(crate) use planned::planned;
 pub use program::serve;

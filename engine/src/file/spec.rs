@@ -16,6 +16,7 @@ use crate::base::policy::{EdgePolicy, Isolation, NodePolicy, OnMiss, RealTime, S
 use crate::base::unit::{Bytes, Span};
 use crate::file::layers::{Expectation, Flat, Layers};
 use crate::file::record::recorders;
+use crate::host::files::is_file_url;
 use crate::host::folders::Folders;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -385,6 +386,34 @@ impl Spec {
     pub fn with_file(mut self, name: impl Into<String>, bytes: impl Into<Cow<'static, [u8]>>) -> Spec {
         self.folders.memory.add(name, bytes);
         self
+    }
+
+    /// Returns the files of other machines that the configs of its nodes name, each once, with the
+    /// place of the first mention: every text that is the URL of a file. The address of a service,
+    /// such as `https://viewer.example`, has no file.
+    ///
+    /// ```
+    /// let text = "version: 1\nnodes:\n  a: { kind: infer, config: { model: 'hf://acme/voice/model.onnx' } }";
+    /// let spec = limen::Spec::from_text(text, "graph.yaml")?;
+    /// let (url, place) = &spec.remote_files()[0];
+    /// assert_eq!((url.as_str(), place.line), ("hf://acme/voice/model.onnx", 3));
+    /// # Ok::<(), limen::Problems>(())
+    /// ```
+    pub fn remote_files(&self) -> Vec<(String, Place)> {
+        let (mut found, mut seen) = (Vec::new(), HashSet::new());
+        // The constants of a node are tensors.
+        let mut todo: Vec<&Tree> = self.nodes.iter().rev().map(|node| &node.config).collect();
+        while let Some(tree) = todo.pop() {
+            match &tree.value {
+                Value::List(items) => todo.extend(items.iter().rev()),
+                Value::Map(entries) => todo.extend(entries.iter().rev().map(|(_, value)| value)),
+                _ => {
+                    let url = tree.as_text().filter(|text| is_file_url(text) && seen.insert(text.to_string()));
+                    found.extend(url.map(|url| (url.to_string(), tree.place.clone())));
+                }
+            }
+        }
+        found
     }
 
     fn read(flat: Flat) -> (Spec, Problems) {

@@ -17,7 +17,8 @@
 //! as it was.
 //!
 //! A path that begins with `mem:` is looked up among the files that the program holds in memory
-//! ([`MemoryFiles`]), and nowhere else.
+//! ([`MemoryFiles`]), and nowhere else. A URL is looked up among the files that were fetched before
+//! ([`RemoteFiles`]).
 //!
 //! Other programs are not locked out: they can write a file while it is read.
 
@@ -27,6 +28,7 @@ mod memory;
 mod named_output;
 mod output;
 mod partial;
+mod remote;
 #[cfg(test)]
 mod tests;
 
@@ -39,6 +41,8 @@ pub use output::{
     outlive_size_limit, replace, replace_all, unfinished,
 };
 pub use partial::{PartialFiles, kept_path, shortened};
+pub use remote::{FetchedFile, Neighbours, RemoteFiles, Sha256Function, remote_scheme, url_beside};
+pub(crate) use remote::{is_file_url, refuse_url};
 
 use crate::base::error::nearest;
 use crate::base::unit::show_bytes;
@@ -72,6 +76,13 @@ pub enum FileError {
     Outside(String),
     /// It is a folder, a pipe, a socket or a device, or its name can only be that of one.
     Irregular(String),
+    /// It is a URL, and no usable copy was fetched.
+    NotFetched {
+        /// What is missing or wrong.
+        message: String,
+        /// The command that fetches it.
+        help: String,
+    },
     /// The path and the system's error.
     System(PathBuf, io::Error),
 }
@@ -98,6 +109,7 @@ impl FileError {
                 "write a file below the graph file's folder, or run with `--allow-path DIR`".into()
             }
             FileError::Irregular(_) => "write the path of a regular file".into(),
+            FileError::NotFetched { help, .. } => help.clone(),
             FileError::System(..) => match self.similar() {
                 Some(name) => format!("did you mean `{name}`?"),
                 None => "write the path of an existing file".into(),
@@ -109,7 +121,9 @@ impl FileError {
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FileError::Outside(why) | FileError::Irregular(why) => f.write_str(why),
+            FileError::Outside(why) | FileError::Irregular(why) | FileError::NotFetched { message: why, .. } => {
+                f.write_str(why)
+            }
             FileError::System(path, error) => write!(f, "`{}`: {error}", path.display()),
         }
     }
@@ -122,6 +136,7 @@ impl From<FileError> for io::Error {
         match error {
             FileError::Outside(why) => io::Error::new(ErrorKind::PermissionDenied, why),
             FileError::Irregular(why) => io::Error::new(ErrorKind::InvalidInput, why),
+            FileError::NotFetched { message, .. } => io::Error::new(ErrorKind::NotFound, message),
             FileError::System(_, error) => error,
         }
     }
@@ -238,6 +253,8 @@ pub struct InputFile {
     content: Content,
     path: PathBuf,
     real: PathBuf,
+    /// The fetched files of which it is one, and its URL.
+    remote: Option<(RemoteFiles, String)>,
 }
 
 #[derive(Debug)]
@@ -252,7 +269,7 @@ impl InputFile {
     fn in_memory(files: &MemoryFiles, name: &str, path: &str) -> Result<Self, FileError> {
         let bytes = files.share(name).map_err(|error| FileError::System(path.into(), error))?;
         let content = Content::Memory(Cursor::new(bytes), files.clone());
-        Ok(InputFile { content, path: path.into(), real: path.into() })
+        Ok(InputFile { content, path: path.into(), real: path.into(), remote: None })
     }
 
     /// Opens a file named by the command line or a program.
@@ -263,7 +280,8 @@ impl InputFile {
         let path = path.as_ref();
         let open = |flags| openat(AT_FDCWD, path, flags, Mode::empty());
         let (file, stat) = regular(&open, &path.display().to_string())?;
-        Ok(InputFile { content: Content::Disk(file, stat), path: path.to_path_buf(), real: real_path(path) })
+        let (path, real) = (path.to_path_buf(), real_path(path));
+        Ok(InputFile { content: Content::Disk(file, stat), path, real, remote: None })
     }
 
     /// Opens a file again by its path without links, as returned by [`InputFile::real`].
@@ -272,18 +290,20 @@ impl InputFile {
     /// The system's error, also if a link has appeared in the path or the file is gone.
     pub fn again(real: &Path) -> io::Result<Self> {
         let (file, stat) = regular(&|flags| open_real(real, flags), &real.display().to_string())?;
-        Ok(InputFile { content: Content::Disk(file, stat), path: real.to_path_buf(), real: real.to_path_buf() })
+        let (path, real) = (real.to_path_buf(), real.to_path_buf());
+        Ok(InputFile { content: Content::Disk(file, stat), path, real, remote: None })
     }
 
-    /// Returns the files in memory of which it is one; `None` for a file on disk.
-    pub fn memory(&self) -> Option<&MemoryFiles> {
-        match &self.content {
-            Content::Memory(_, files) => Some(files),
-            Content::Disk(..) => None,
+    /// Returns where the files beside it are found; `None` if beside it on the disk.
+    pub fn neighbours(&self) -> Option<Neighbours> {
+        match (&self.content, &self.remote) {
+            (Content::Memory(_, files), _) => Some(Neighbours::Memory(files.clone())),
+            (Content::Disk(..), Some((files, url))) => Some(Neighbours::Remote(files.clone(), url.clone())),
+            (Content::Disk(..), None) => None,
         }
     }
 
-    /// Returns its path as given.
+    /// Returns its path as given; the URL of a fetched file, without its revision.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -477,16 +497,21 @@ impl FilesRead {
 }
 
 impl Folders {
-    /// Opens an input of the graph: a regular file below its folder or an allowed one, or
-    /// `mem:NAME`, which the program holds in memory.
+    /// Opens an input of the graph: a regular file below its folder or an allowed one; `mem:NAME`,
+    /// which the program holds in memory; or a URL whose file was fetched before.
     ///
     /// # Errors
     /// The reason that it cannot be opened.
     pub fn open(&self, path: &str) -> Result<InputFile, FileError> {
-        match memory_name(path) {
-            Some(name) => InputFile::in_memory(&self.memory, name, path),
-            None => self.open_joined(&self.graph.join(path), path),
+        if let Some(name) = memory_name(path) {
+            return InputFile::in_memory(&self.memory, name, path);
         }
+        if remote_scheme(path).is_none() {
+            return self.open_joined(&self.graph.join(path), path);
+        }
+        let file = self.remote.open(path)?;
+        self.read.note(&file);
+        Ok(file)
     }
 
     /// Admits an input to be opened later; returns its path without links for [`InputFile::again`].
@@ -494,7 +519,7 @@ impl Folders {
     /// # Errors
     /// As [`Folders::open`].
     pub fn admit_input(&self, path: &str) -> Result<PathBuf, FileError> {
-        refuse_memory(path).map_err(FileError::Irregular)?;
+        refuse_memory(path).and_then(|()| refuse_url(path)).map_err(FileError::Irregular)?;
         let real = real_path(&self.graph.join(path));
         self.admit(&real, path).map_err(FileError::Outside)?;
         let stat = nix::sys::stat::lstat(&real).map_err(|error| FileError::System(real.clone(), error.into()))?;
@@ -515,7 +540,7 @@ impl Folders {
             error => error,
         });
         let (file, stat) = opened?;
-        let file = InputFile { content: Content::Disk(file, stat), path: joined.to_path_buf(), real };
+        let file = InputFile { content: Content::Disk(file, stat), path: joined.to_path_buf(), real, remote: None };
         self.read.note(&file);
         Ok(file)
     }

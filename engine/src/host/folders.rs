@@ -1,7 +1,9 @@
 //! Where a graph may read and write: its own folder, unless the command line allows more. `files`
 //! enforces it.
 
-use crate::host::files::{FilesRead, MemoryFiles, PartialFiles, real_path, refuse_memory};
+use crate::host::files::{
+    FilesRead, MemoryFiles, PartialFiles, RemoteFiles, real_path, refuse_memory, refuse_url, remote_scheme,
+};
 use std::path::{Component, Path, PathBuf};
 
 /// Where a graph may read and write.
@@ -19,17 +21,23 @@ pub struct Folders {
     pub partial: PartialFiles,
     /// Files in memory, which the graph names `mem:NAME`.
     pub memory: MemoryFiles,
+    /// Files of other machines that were fetched before, which the graph names by URL.
+    pub remote: RemoteFiles,
 }
 
 impl Folders {
     /// Resolves an input path of the graph, which must lie below its folder or an allowed one after
-    /// following links.
+    /// following links. A URL resolves to its local copy, which is not checked.
     ///
     /// # Errors
-    /// A message that says what to allow, if the path leads elsewhere, or that it is the path of a
-    /// file in memory.
+    /// A message that says what to allow, if the path leads elsewhere; that it is the path of a
+    /// file in memory; or that the file of a URL was not fetched.
     pub fn input(&self, path: &str) -> Result<PathBuf, String> {
         refuse_memory(path)?;
+        if remote_scheme(path).is_some() {
+            let copy = self.remote.get(path).map(|copy| copy.path.clone());
+            return copy.ok_or_else(|| format!("`{path}` was not fetched"));
+        }
         let joined = self.graph.join(path);
         self.admit(&real_path(&joined), path)?;
         Ok(joined)
@@ -47,7 +55,7 @@ impl Folders {
     /// Returns the path of an output as written and without links; the admitted path is the one
     /// opened.
     pub(crate) fn place_output(&self, path: &str) -> Result<(PathBuf, PathBuf), String> {
-        refuse_memory(path)?;
+        refuse_memory(path).and_then(|()| refuse_url(path))?;
         let Some(out) = self.out.as_ref().filter(|_| Path::new(path).is_relative()) else {
             let joined = self.graph.join(path);
             let real = real_path(&joined);

@@ -157,7 +157,9 @@ impl From<FileError> for NodeError {
     fn from(error: FileError) -> Self {
         match error {
             FileError::System(path, error) => NodeError::file(path, error),
-            FileError::Outside(why) | FileError::Irregular(why) => NodeError::input("path", why),
+            FileError::Outside(why) | FileError::Irregular(why) | FileError::NotFetched { message: why, .. } => {
+                NodeError::input("path", why)
+            }
         }
     }
 }

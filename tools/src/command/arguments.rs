@@ -441,6 +441,7 @@ impl RunArguments {
             allow_public: self.allow_public,
             out: self.out.clone(),
             trials: self.model_limits.clone().unwrap_or_default().0,
+            remote: None,
         }
     }
 

@@ -9,11 +9,11 @@ use super::DEVICES;
 use crate::base::LONGEST_CALL;
 use crate::kernel::{Expression, KernelConfig, Language, Symbols};
 use limen::backend::{BackendError, Prepared, Signature, TensorSpec};
+use limen::files::FileError;
 use limen::infer::{DeviceSide, DeviceUse, Infer, InferPlan};
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{Connected, Extensions, PlanErrors, Planning};
 use limen_infer::BackendOptions;
-use limen_infer::internal::refuse_remote;
 use limen_infer::{Case, Tolerance};
 
 /// Registers kernels of the user's own on a device, as `kind: kernel`.
@@ -144,8 +144,10 @@ fn plain(error: BackendError) -> String {
 
 /// Reads a source.
 fn source(path: &str, most: u64, cx: &Planning<'_>) -> Result<Vec<u8>, String> {
-    refuse_remote(path)?;
-    let mut file = cx.folders.open(path).map_err(|error| format!("`{path}`: {}", std::io::Error::from(error)))?;
+    let mut file = cx.folders.open(path).map_err(|error| match error {
+        FileError::NotFetched { message, help } => format!("{message}; {help}"),
+        error => format!("`{path}`: {}", std::io::Error::from(error)),
+    })?;
     file.read_whole(most).map_err(|error| format!("`{path}`: {error}"))
 }
 

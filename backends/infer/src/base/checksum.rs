@@ -16,6 +16,20 @@ pub fn sha256(bytes: &[u8]) -> String {
     digits(Sha256::new_with_prefix(bytes))
 }
 
+/// Returns the SHA-256 of all that a reader yields, read in pieces.
+///
+/// # Errors
+/// The system's error.
+pub fn sha256_of(mut from: &mut dyn Read) -> io::Result<String> {
+    let (mut sum, mut piece) = (Sha256::new(), vec![0; PIECE]);
+    loop {
+        match read_up_to(&mut from, &mut piece)? {
+            0 => return Ok(digits(sum)),
+            read => sum.update(&piece[..read]),
+        }
+    }
+}
+
 fn digits(sum: Sha256) -> String {
     sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -80,6 +94,7 @@ mod tests {
             std::fs::write(&path, &content).unwrap();
             let read = |most: u64| read_and_sum(&mut InputFile::open(&path).unwrap(), most);
             assert_eq!(read(size as u64).unwrap(), (content.clone(), sha256(&content)), "{size} bytes");
+            assert_eq!(sha256_of(&mut &content[..]).unwrap(), sha256(&content), "{size} bytes");
             let too_large = size.checked_sub(1).map(|most| read(most as u64).unwrap_err().kind());
             assert!(too_large.is_none_or(|kind| kind == ErrorKind::FileTooLarge), "{size} bytes");
 

@@ -6,9 +6,10 @@ use super::outline::Outline;
 use super::{sizes, wide};
 use crate::base::{read_and_sum, sha256};
 use limen::backend::BackendError;
-use limen::files::{InputFile, MemoryFiles};
+use limen::files::{InputFile, Neighbours};
 use limen::policy::Trials;
 use prost::bytes::Bytes;
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,8 +34,8 @@ pub struct Artifact {
 #[derive(Debug)]
 pub(crate) struct UncheckedModel {
     path: PathBuf,
-    /// The files in memory among which it is.
-    memory: Option<MemoryFiles>,
+    /// Where the files beside it are found, if not on the disk.
+    neighbours: Option<Neighbours>,
     bytes: Vec<u8>,
     /// The SHA-256 of its content.
     sum: String,
@@ -49,7 +50,7 @@ impl UncheckedModel {
             return Err(BackendError::Model(format!("the file {}", too_large(file.size(), max_size))));
         }
         let (bytes, sum) = read_and_sum(&mut file, max_size).map_err(unreadable)?;
-        Ok(UncheckedModel { path: file.path().to_path_buf(), memory: file.memory().cloned(), bytes, sum, max_size })
+        Ok(UncheckedModel { path: file.path().to_path_buf(), neighbours: file.neighbours(), bytes, sum, max_size })
     }
 
     /// Returns the SHA-256 of its content in hexadecimal digits.
@@ -60,14 +61,15 @@ impl UncheckedModel {
     /// Checks its content, and reads the files of its weights. `on_size` is told the size of all
     /// files before each of these is read, as far as it is known.
     pub(crate) fn artifact(self, on_size: &dyn Fn(u64)) -> Result<Artifact, BackendError> {
-        let UncheckedModel { path, memory, bytes, sum, max_size } = self;
+        let UncheckedModel { path, neighbours, bytes, sum, max_size } = self;
         if let Some(other) = recognise(&bytes) {
             return Err(BackendError::Model(format!("expected an ONNX model, found {other}")));
         }
         let bytes = Arc::new(bytes);
         let (mut outline, graph) = Outline::read(&Bytes::from_owner(SharedBytes(bytes.clone())), sum)?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let (data, sums) = data_files(&path, folder, memory.as_ref(), &outline, bytes.len() as u64, max_size, on_size)?;
+        let (data, sums) =
+            data_files(&path, folder, neighbours.as_ref(), &outline, bytes.len() as u64, max_size, on_size)?;
         outline.files = sums;
         sizes::check(&graph, &data)?;
         for (op, is_user) in std::iter::zip(&mut outline.ops, wide::users(&graph, &data)) {
@@ -90,6 +92,13 @@ impl AsRef<[u8]> for SharedBytes {
     }
 }
 
+/// Returns the names of the files beside a model that hold its weights, which need not exist.
+pub(crate) fn data_files_of(path: &Path, max_size: u64) -> Result<BTreeSet<String>, BackendError> {
+    let model = UncheckedModel::read(InputFile::open(path).map_err(unreadable)?, max_size)?;
+    let (outline, _) = Outline::read(&Bytes::from(model.bytes), model.sum)?;
+    Ok(outline.weights.into_iter().filter_map(|weight| Some(weight.external?.file)).collect())
+}
+
 fn unreadable(error: std::io::Error) -> BackendError {
     match error.kind() {
         ErrorKind::FileTooLarge => BackendError::Model(format!("the file {error}")),
@@ -104,7 +113,7 @@ impl Artifact {
     /// When the model is malformed, contradictory or too large; names the tensor or file.
     pub fn parse(path: &Path, bytes: Vec<u8>) -> Result<Artifact, BackendError> {
         let (path, sum) = (path.to_path_buf(), sha256(&bytes));
-        UncheckedModel { path, memory: None, bytes, sum, max_size: Trials::MAX_SIZE }.artifact(&|_| ())
+        UncheckedModel { path, neighbours: None, bytes, sum, max_size: Trials::MAX_SIZE }.artifact(&|_| ())
     }
 
     /// Reads a model's file and the files of its weights.

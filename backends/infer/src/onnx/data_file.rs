@@ -4,7 +4,7 @@ use super::contents::{External, Weight};
 use super::outline::Outline;
 use crate::base::read_and_sum;
 use limen::backend::BackendError;
-use limen::files::{InputFile, MemoryFiles};
+use limen::files::{InputFile, Neighbours};
 use limen::unit::show_bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -16,7 +16,8 @@ use std::sync::Arc;
 pub struct DataFile {
     /// Its name in the model.
     pub name: String,
-    /// Its path, with symbolic links resolved; `mem:NAME` for one in memory.
+    /// Its path, with symbolic links resolved; `mem:NAME` for one in memory, the
+    /// URL of a fetched one.
     pub path: PathBuf,
     /// Its content.
     pub bytes: Arc<Vec<u8>>,
@@ -41,12 +42,12 @@ pub(crate) fn split_advice(message: &str) -> Option<(&str, String)> {
 /// Reads the files that hold a model's weights, and returns also the SHA-256 of each. With them the
 /// model has at most `max_size` bytes, of which its own file has `own`; `on_size` is told how many,
 /// as far as it is known, before each file is read. Runtimes do not read them, because they would
-/// trust the paths, offsets and lengths in the model. The files of a model in memory are in
-/// `memory` too.
+/// trust the paths, offsets and lengths in the model. The files of a model that is not on the disk
+/// are in `neighbours`.
 pub(super) fn data_files(
     model: &Path,
     folder: &Path,
-    memory: Option<&MemoryFiles>,
+    neighbours: Option<&Neighbours>,
     outline: &Outline,
     own: u64,
     max_size: u64,
@@ -66,8 +67,8 @@ pub(super) fn data_files(
             return Err(wrong("is outside the model's folder".into()));
         }
         let unreadable = |error: std::io::Error| wrong(format!("cannot be read: {error}"));
-        let mut file = match memory {
-            Some(memory) => memory.open_beside(model, name).map_err(unreadable)?,
+        let mut file = match neighbours {
+            Some(neighbours) => neighbours.open(model, name).map_err(unreadable)?,
             None => {
                 let path = folder.join(name).canonicalize().map_err(unreadable)?;
                 // A link could point out of the folders that the graph may read.

@@ -11,13 +11,13 @@ use super::provider::OrtDevice;
 use super::registered::CPU;
 use super::runtimes::Runtimes;
 use super::verdict::RuntimeVerdict;
-use crate::base::{BackendOptions, refuse_remote};
+use crate::base::BackendOptions;
 use crate::cache::{Calibration, Measured, MeasuredTime, Measurement};
 use crate::inspect::{Inspection, read_manifest};
 use crate::onnx::{Elem, NARROWS_FLOATS, Outline, UncheckedModel};
 use crate::steps::TrialSteps;
 use limen::backend::Requirements;
-use limen::files::memory_name;
+use limen::files::{FileError, memory_name, remote_scheme};
 use limen::infer::InferPlan;
 use limen::node::{Connected, PlanErrors, Planning};
 use limen::unit::{Span, show_ns};
@@ -49,7 +49,7 @@ pub(crate) fn choose(
         BatchDim::None => artifact.without_batch(),
     };
     let (outline, size) = (artifact.outline.clone(), artifact.size());
-    for file in outline.files.keys().filter(|_| memory_name(model).is_none()) {
+    for file in outline.files.keys().filter(|_| memory_name(model).is_none() && remote_scheme(model).is_none()) {
         // The files were read already; this registers them, so that no node of the graph may write
         // to them.
         let _ = cx.folders.admit_input(&Path::new(model).with_file_name(file).to_string_lossy());
@@ -211,9 +211,13 @@ fn check_identity(config: &InferConfig, model: &str, outline: &Outline, cx: &Pla
         return Err(errors);
     }
     if let Some(manifest) = &config.manifest {
-        let read = refuse_remote(manifest)
-            .and_then(|()| cx.folders.open(manifest).map_err(|error| error.to_string()))
-            .and_then(|mut file| read_manifest(&mut file).map_err(|why| format!("`{manifest}` {why}")));
+        let help = "`limen-run inspect MODEL --json` writes one";
+        let opened = cx.folders.open(manifest).map_err(|error| match &error {
+            FileError::NotFetched { help, .. } => (error.to_string(), help.clone()),
+            _ => (error.to_string(), help.into()),
+        });
+        let read = opened
+            .and_then(|mut file| read_manifest(&mut file).map_err(|why| (format!("`{manifest}` {why}"), help.into())));
         match read {
             Ok(expected) => {
                 let differences = expected.differences(&Inspection::of(outline));
@@ -225,11 +229,7 @@ fn check_identity(config: &InferConfig, model: &str, outline: &Outline, cx: &Pla
                     ));
                 }
             }
-            Err(why) => {
-                _ = errors
-                    .at("manifest", why)
-                    .help("write a manifest with `limen-run inspect MODEL --json > MODEL.json`")
-            }
+            Err((why, help)) => _ = errors.at("manifest", why).help(help),
         }
     }
     errors.into_result(())

@@ -5,7 +5,6 @@ use super::constant::ConstantConfig;
 use super::provider::OrtDevice;
 use super::runtimes::Runtimes;
 use crate::backend::MockConfig;
-use crate::base::refuse_remote;
 use crate::onnx::Precision;
 use crate::steps::{TRIAL, VERIFY_CASE};
 use crate::verify::{Case, CaseError, Tolerance};
@@ -512,12 +511,11 @@ fn read_case(field: &str, path: &str, cx: &Planning<'_>, errors: &mut PlanErrors
         "trial" => format!("name an `.npz` below the graph's folder, or write `{FIRST_MESSAGE}`"),
         _ => "name an `.npz` below the graph's folder".into(),
     };
-    if let Err(why) = refuse_remote(path) {
-        errors.at(field, why).help(help);
-        return None;
-    }
     let unreadable = |error: FileError| {
-        let way_out = error.similar().map_or(help.clone(), |name| format!("did you mean `{name}`?"));
+        let way_out = match &error {
+            FileError::NotFetched { help, .. } => help.clone(),
+            error => error.similar().map_or(help.clone(), |name| format!("did you mean `{name}`?")),
+        };
         let why = match error {
             FileError::System(_, error) => format!("`{path}` {}", CaseError::File(error)),
             error => error.to_string(),

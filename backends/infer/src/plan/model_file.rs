@@ -1,6 +1,5 @@
 //! A model's files: where a graph may read them, and which runtimes get them.
 
-use crate::base::refuse_remote;
 use crate::onnx::{Artifact, UncheckedModel, split_advice};
 use limen::backend::BackendError;
 use limen::files::FileError;
@@ -33,15 +32,15 @@ impl ModelFiles {
 /// Reads a model's file, if the graph may read it.
 pub(crate) fn read_model(model: &str, cx: &Planning<'_>) -> Result<UncheckedModel, PlanErrors> {
     let mut errors = PlanErrors::default();
-    if let Err(why) = refuse_remote(model) {
-        errors.at("model", why);
-        return Err(errors);
-    }
     let opened = cx.folders.open(model).map_err(|error| match error {
         FileError::Outside(why) => {
             errors
                 .at("model", why)
                 .help("write a path below the graph's folder, or allow another with `--allow-path DIR`");
+            errors
+        }
+        FileError::NotFetched { message, help } => {
+            errors.at("model", message).help(help);
             errors
         }
         error => {

@@ -4,12 +4,13 @@ use super::limits::{RequestedLimits, TrialCalls};
 use super::request::{
     AnyPath, GREETING, GivenSpec, OUT_OF_MEMORY, ReadError, Reply, RequestedNode, TrialRequest, TrialTask,
 };
-use crate::base::{BackendOptions, caught};
+use crate::base::{BackendOptions, caught, sha256_of};
 use crate::inspect::{Details, Inspection, inspect_within};
+use crate::onnx::data_files_of;
 use crate::plan::{InferConfig, Runtimes, choose};
 use crate::steps::{TrialProgress, TrialRecord, TrialSteps};
 use limen::Folders;
-use limen::files::MemoryFiles;
+use limen::files::{FetchedFile, MemoryFiles, RemoteFiles};
 use limen::node::{Connected, Extensions, PlanErrors, Planning};
 use limen::policy::Trials;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -179,6 +180,11 @@ fn perform(request: &TrialRequest, memory: MemoryFiles, runtimes: &Runtimes) -> 
             }
             serde_json::to_value(found)
         }
+        TrialTask::DataFiles(path) => {
+            send(&Reply::Doing { runtime: None, what: "was read".into() });
+            let found = caught(|| data_files_of(&path.path(), request.limits.max_size()));
+            serde_json::to_value(found.map_err(ReadError::Model).and_then(|found| found.map_err(ReadError::from)))
+        }
         TrialTask::Inspect(path) => {
             send(&Reply::Doing { runtime: None, what: "was read".into() });
             let found: Result<(Inspection, Details), ReadError> = match caught(|| {
@@ -221,7 +227,12 @@ fn planned(
     let given = Connected::of(given);
     let graph = node.graph.path();
     let allowed = node.allowed.iter().map(AnyPath::path).collect();
-    let folders = Folders { graph, allowed, memory, ..Folders::default() };
+    let copies = node.remote.iter().map(|(url, path, size, sha256)| {
+        (url.clone(), FetchedFile { path: path.path(), size: *size, sha256: sha256.clone() })
+    });
+    // The parent advises what to do about a file that is not there.
+    let remote = RemoteFiles::new(copies.collect(), sha256_of, "");
+    let folders = Folders { graph, allowed, memory, remote, ..Folders::default() };
     let trials = Trials { here: true, size: Some(max_size), ..Trials::default() };
     let extensions = Extensions::default().with(options).with(runtimes.clone());
     let cx = Planning {

@@ -39,6 +39,12 @@ pub(crate) fn planned(
         given: given_specs.collect(),
         graph: AnyPath::new(&cx.folders.graph),
         allowed: cx.folders.allowed.iter().map(|folder| AnyPath::new(folder)).collect(),
+        remote: cx
+            .folders
+            .remote
+            .iter()
+            .map(|(url, copy)| (url.to_string(), AnyPath::new(&copy.path), copy.size, copy.sha256.clone()))
+            .collect(),
         calibrate: options.calibrate,
         dead: Vec::new(),
         runtimes: others + if all { considered.len() as u64 } else { 1 },

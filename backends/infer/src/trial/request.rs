@@ -90,7 +90,9 @@ impl TrialRequest {
             TrialTask::Plan(RequestedNode { runtimes, threads, items, item, .. }) => {
                 TrialCalls { runtimes: *runtimes, threads: *threads, items: *items, item: *item }
             }
-            TrialTask::Inspect(_) => TrialCalls { runtimes: 1, threads: 1, items: 1, item: 0 },
+            TrialTask::Inspect(_) | TrialTask::DataFiles(_) => {
+                TrialCalls { runtimes: 1, threads: 1, items: 1, item: 0 }
+            }
         }
     }
 }
@@ -103,6 +105,9 @@ pub(super) enum TrialTask {
     /// Inspect a file; the answer is a `Result<(Inspection, Details), ReadError>`, with only the
     /// operators that deviate somewhere.
     Inspect(AnyPath),
+    /// Name the files beside a model that hold its weights; the answer is a
+    /// `Result<BTreeSet<String>, ReadError>`.
+    DataFiles(AnyPath),
 }
 
 /// A node that runs a model.
@@ -113,6 +118,8 @@ pub(super) struct RequestedNode {
     pub(super) given: Vec<(String, Option<GivenSpec>)>,
     pub(super) graph: AnyPath,
     pub(super) allowed: Vec<AnyPath>,
+    /// The local copies of files that are named by URL: URL, path, size, SHA-256.
+    pub(super) remote: Vec<(String, AnyPath, u64, String)>,
     /// Whether every backend is measured.
     pub(super) calibrate: bool,
     /// Runtimes that are not to be tried again, and why.

@@ -5,7 +5,7 @@ use super::file::{FileTensor, tensors, whole};
 use super::int4::Int4Layout;
 use super::tensor::Weights;
 use super::transform::WeightTransform;
-use crate::base::{check_sum, refuse_remote, sha256};
+use crate::base::{check_sum, sha256};
 use limen::Folders;
 use limen::files::FileError;
 use limen::message::DType;
@@ -56,9 +56,9 @@ impl WeightConfig {
     /// The config field and a message that names the file and tensor.
     pub fn load(&self, folders: &Folders) -> Result<Weights, (&'static str, String)> {
         let file = &self.file;
-        refuse_remote(file).map_err(|why| ("file", why))?;
         let wrong = |error: FileError| match error {
             FileError::Outside(why) => ("file", why),
+            FileError::NotFetched { message, help } => ("file", format!("{message}; {help}")),
             error => ("file", format!("`{file}` cannot be read: {}", io::Error::from(error))),
         };
         let mut opened = folders.open(file).map_err(wrong)?;
@@ -279,12 +279,9 @@ pub(super) mod tests {
         std::fs::write(folder.path().join("h5.bin"), b"\x89HDF\r\n").unwrap();
         std::fs::write(folder.path().join("pickle.bin"), b"\x80\x02}q").unwrap();
         for (config, why) in [
-            (
-                json!({ "file": "https://a.b/w.safetensors" }),
-                "file: expected a local path, found `https://a.b/w.safetensors`",
-            ),
-            (json!({ "file": "s3://bucket/w.npy" }), "expected a local path, found `s3://bucket/w.npy`"),
-            (json!({ "file": "hf://user/model/w.npy" }), "expected a local path, found `hf://user/model/w.npy`"),
+            (json!({ "file": "https://a.b/w.safetensors" }), "file: `https://a.b/w.safetensors` was not fetched"),
+            (json!({ "file": "s3://bucket/w.npy" }), "`s3://bucket/w.npy` was not fetched"),
+            (json!({ "file": "hf://user/model/w.npy" }), "`hf://user/model/w.npy` was not fetched"),
             (json!({ "file": "../w.npy" }), "file: `../w.npy` leaves the graph's folder"),
             (json!({ "file": "none.npy" }), "file: `none.npy` cannot be read: No such file"),
             (json!({ "file": "." }), "file: `.` cannot be read: `.` is not a regular file"),

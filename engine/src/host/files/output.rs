@@ -180,7 +180,8 @@ impl Target {
         let name = self.name.as_os_str();
         let open = |flags: OFlag| openat(&self.folder, name, flags | OFlag::O_NOFOLLOW, Mode::empty());
         let (file, stat) = regular(&open, &self.path.display().to_string())?;
-        Ok(InputFile { content: Content::Disk(file, stat), path: self.path.clone(), real: real_path(&self.path) })
+        let (path, real) = (self.path.clone(), real_path(&self.path));
+        Ok(InputFile { content: Content::Disk(file, stat), path, real, remote: None })
     }
 
     /// Begins a file that gets its name when it is complete. Until then it lies beside its target

@@ -295,3 +295,97 @@ fn a_file_is_replaced_atomically_and_a_link_is_not_followed() {
         !names.into_iter().any(|name| name.as_bytes().ends_with(b".part") && name.as_bytes().starts_with(b".to-c"))
     );
 }
+
+/// A checksum that is easy to write: how many bytes there are.
+fn length(from: &mut dyn Read) -> io::Result<String> {
+    Ok(io::copy(from, &mut io::sink())?.to_string())
+}
+
+/// Promise (files): The file of a URL is read from its local copy, and only if the copy has the
+/// expected size and SHA-256.
+#[test]
+fn the_file_of_a_url_is_its_local_copy() {
+    let folder = tree();
+    let at = |name: &str| folder.path().join(name);
+    let copy = |name: &str, size, sum: &str| FetchedFile { path: at(name), size, sha256: sum.into() };
+    let files = [
+        ("https://h.example/m.onnx", copy("outside/c", 9, "9")),
+        ("https://h.example/m.data", copy("graph/sub/b", 11, "11")),
+        ("https://h.example/short", copy("outside/c", 10, "10")),
+        ("https://h.example/changed", copy("outside/c", 9, "8")),
+        ("https://h.example/pipe", copy("graph/pipe", 0, "0")),
+        ("hf://acme/voice/w.npy@v1", copy("graph/a", 7, "7")),
+        ("s3://bucket/gone", copy("gone", 7, "7")),
+    ];
+    let files = files.map(|(url, file)| (url.to_string(), file)).into();
+    let of = |remote| Folders { graph: at("graph"), remote, ..Folders::default() };
+    let folders = of(RemoteFiles::new(files, length, "a/graph.yaml"));
+    for (url, expected) in [
+        ("https://h.example/m.onnx", Ok("outside/c")),
+        ("hf://acme/voice/w.npy@v1", Ok("graph/a")),
+        ("hf://acme/voice/w.npy@v2", Err("was not fetched")),
+        ("https://h.example/short", Err("expected 10 B, found 9 B in `")),
+        ("https://h.example/changed", Err("expected SHA-256 8, found 9 in `")),
+        ("https://h.example/pipe", Err("not a regular file")),
+        ("s3://bucket/gone", Err("is in the lock, but not in the cache")),
+        ("gs://bucket/file", Err("was not fetched")),
+        ("http://h.example/m.onnx", Err("was not fetched")),
+    ] {
+        // Twice: what was checked is not hashed again.
+        for _ in 0..2 {
+            match (folders.open(url), expected) {
+                (Ok(mut file), Ok(expected)) => {
+                    assert_eq!(file.read_whole(100).unwrap(), expected.as_bytes(), "{url}");
+                    assert_eq!(file.path(), Path::new(url.trim_end_matches("@v1")));
+                    assert!(folders.read.find(&at(expected)).is_some(), "a node could write {expected}");
+                }
+                (Err(error), Err(expected)) => {
+                    assert!(error.to_string().starts_with(&format!("`{url}` ")), "{error}");
+                    assert!(error.to_string().contains(expected), "{url}: {error}");
+                    assert_eq!(error.help(), "run `limen-run fetch a/graph.yaml`");
+                }
+                (found, expected) => panic!("{url}: {found:?}, {expected:?}"),
+            }
+        }
+    }
+    // A copy that changes after it was checked is checked again.
+    fs::write(at("outside/c"), "outside/").unwrap();
+    assert!(folders.open("https://h.example/m.onnx").is_err());
+    let model = of(folders.remote.clone()).open("hf://acme/voice/w.npy@v1").unwrap();
+    let beside = |name| model.neighbours().unwrap().open(model.path(), name);
+    assert!(beside("w.data").unwrap_err().to_string().contains("`hf://acme/voice/w.data@v1` was not fetched"));
+
+    let (refused, none) = (of(RemoteFiles::refused("not JSON", "g")), of(RemoteFiles::default()));
+    let why = |folders: &Folders| folders.open("hf://a/b/c").unwrap_err().to_string();
+    assert_eq!(why(&refused), "`hf://a/b/c` cannot be looked up: not JSON");
+    assert_eq!(why(&none), "`hf://a/b/c` was not fetched: the lock has no entry for it");
+    let only = "expected the path of a file on disk, found `s3://";
+    assert!(none.output("s3://bucket/out.csv").unwrap_err().starts_with(only));
+    assert!(none.admit_input("s3://bucket/in").unwrap_err().to_string().starts_with(only));
+    assert!(folders.input("s3://bucket/gone").unwrap().ends_with("gone") && none.input("s3://bucket/gone").is_err());
+}
+
+#[test]
+fn the_url_of_a_file_names_a_file_and_its_neighbours() {
+    for (text, expected) in [
+        ("https://h.example/m.onnx", true),
+        ("hf://acme/voice/m.onnx@main", true),
+        ("https://viewer.example", false),
+        ("https://viewer.example/", false),
+        ("https://viewer.example:8443/a/", false),
+        ("HTTPS://h.example/m.onnx", false),
+        ("mem:m.onnx", false),
+        ("a/https://h.example/b", false),
+    ] {
+        assert_eq!(is_file_url(text), expected, "{text}");
+    }
+    for (url, name, expected) in [
+        ("https://h.example/a/m.onnx", "w.data", "https://h.example/a/w.data"),
+        ("https://h.example/a/m.onnx", "b/ä?#%.data", "https://h.example/a/b/%C3%A4%3F%23%25.data"),
+        ("s3://bucket/a/m.onnx", "./ä?.data", "s3://bucket/a/ä?.data"),
+        ("hf://acme/voice/m@x.onnx@refs/pr/1", "w@y", "hf://acme/voice/w@y@refs/pr/1"),
+        ("https://h.example/a@b/m.onnx", "w", "https://h.example/a@b/w"),
+    ] {
+        assert_eq!(url_beside(url, name), expected);
+    }
+}

@@ -126,7 +126,7 @@ fn urls_are_refused() {
             ("manifest", json!({ "model": "digits.onnx", "manifest": file })),
             ("verify.case", json!({ "model": "digits.onnx", "verify": { "case": file } })),
         ] {
-            let why = format!("\"{field}\"), message: \"expected a local path, found `{file}`");
+            let why = format!("\"{field}\"), message: \"`{file}` was not fetched");
             fails(config, &[&why]);
         }
     }
