@@ -4,6 +4,7 @@
 pub(crate) mod arguments;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+mod fetch;
 pub(crate) mod hist;
 mod inspect;
 pub(crate) mod kinds;
@@ -31,6 +32,7 @@ use crate::text::paragraph::paragraph;
 use arguments::{Arguments, RunArguments};
 use clap::builder::BoolishValueParser;
 use clap::{CommandFactory, Subcommand};
+pub use fetch::FetchArguments;
 use hist::HistVerb;
 use limen::policy::Trials;
 use limen::text::nearest;
@@ -93,6 +95,17 @@ pub enum Verb {
     Calibrate(Box<RunArguments>),
     /// Compile the models of a graph ahead of time; needs --cache
     Compile(Box<RunArguments>),
+    /// Download the files that a graph names by URL into the cache, and pin them in a lock beside
+    /// the graph; a run reads only these
+    #[command(after_help = fetch::EXAMPLES)]
+    Fetch {
+        /// How files are fetched
+        #[command(flatten)]
+        fetch: Box<FetchArguments>,
+        /// The graph and its overrides
+        #[command(flatten)]
+        run: Box<RunArguments>,
+    },
     /// Print a graph in Graphviz format: `limen-run dot graph.yaml | dot -Tsvg > graph.svg`
     Dot(Box<RunArguments>),
     /// Print the flat graph, each value with its origin; paths stay relative to the graph's folder,
@@ -202,6 +215,7 @@ impl Verb {
             Verb::VerifyBackend { against, run } => {
                 Run::execute(run, registry, |run, registry| run.verify_backend(registry, against))
             }
+            Verb::Fetch { fetch, run } => Run::execute(run, registry, |run, _| run.fetch(fetch)),
             Verb::Inspect { file, json, tensors, onnxruntime, model_limits } => {
                 let options = with_library(&registry, onnxruntime.clone());
                 let (registry, trials) =

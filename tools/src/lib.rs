@@ -42,6 +42,7 @@ mod own_node {}
 
 mod command;
 mod dump;
+mod fetch;
 mod metrics;
 mod monitor;
 mod old_names;
@@ -55,7 +56,6 @@ mod terminal;
 mod text;
 mod trace;
 
-pub use command::Verb;
 pub use command::arguments::{Arguments, DryRun, RunArguments};
 pub use command::doctor::{Finding, Health, examine, show_findings};
 pub use command::explain::codes::{Code, codes};
@@ -69,10 +69,12 @@ pub use command::problems::show_problems;
 pub use command::program::main;
 pub use command::schema::schema;
 pub use command::starter::{begin, begin_with_models};
+pub use command::{FetchArguments, Verb};
 pub use dump::hgrm::percentile_text;
 pub use dump::hlog::write_hlog;
 pub use dump::run_info::{GraphFile, RunInfo, WorkerInfo};
 pub use dump::{Dump, IntervalLog};
+pub use fetch::{HeaderVariable, fetched_files};
 pub use limen::report::Counts;
 pub use limen_nodes_core::pace::Pace;
 pub use metrics::RunMetrics;

@@ -7,6 +7,7 @@
 
 use super::Verb;
 use super::option_values::{CpuList, ModelLimits, ServerAddress, Shadow, variable_name};
+use crate::fetch::fetched_files;
 use crate::report::gate::Gate;
 use crate::report::printed::Detail;
 use crate::terminal::log::LogFormat;
@@ -190,7 +191,7 @@ pub struct RunArguments {
     pub allow_kernels: bool,
 
     /// Cache compiled models and the results of model trials in this folder, so that the next start
-    /// skips both
+    /// skips both; fetched files are also there, by default in the user's cache folder
     #[arg(long, env = "LIMEN_CACHE", value_name = "DIR")]
     #[arg(hide_env = true, help_heading = "Execution")]
     pub cache: Option<PathBuf>,
@@ -373,6 +374,7 @@ impl Arguments {
                 | Verb::Compile(run)
                 | Verb::Dot(run)
                 | Verb::Expand(run)
+                | Verb::Fetch { run, .. }
                 | Verb::VerifyBackend { run, .. },
             ) => Some(run),
             Some(_) => None,
@@ -430,7 +432,9 @@ pub(crate) fn looks_like_graph(path: &Path) -> bool {
 impl RunArguments {
     /// Returns the options for planning.
     pub fn options(&self) -> Options {
+        let graph = self.graph.as_deref().unwrap_or(Path::new(""));
         Options {
+            remote: Some(fetched_files(graph, self.cache.as_deref())),
             cpus: self.cores.as_ref().map(|list| list.0.clone()),
             frames: self.frames,
             warmup: self.warmup.map(|span| span.0),
@@ -441,7 +445,6 @@ impl RunArguments {
             allow_public: self.allow_public,
             out: self.out.clone(),
             trials: self.model_limits.clone().unwrap_or_default().0,
-            remote: None,
         }
     }
 

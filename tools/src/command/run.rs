@@ -112,11 +112,11 @@ fn backend_options(registry: &Registry) -> BackendOptions {
 
 /// One command on a graph file.
 pub(crate) struct Run<'a> {
-    arguments: &'a RunArguments,
-    path: &'a Path,
+    pub(super) arguments: &'a RunArguments,
+    pub(super) path: &'a Path,
     /// The name of the graph; until it is planned, that of its file.
     name: String,
-    stdout: Stdout,
+    pub(super) stdout: Stdout,
 }
 
 impl<'a> Run<'a> {
