@@ -42,7 +42,7 @@ pub use crate::port::output::{Outputs, Port, PortList};
 pub use crate::port::room::{Next, Room};
 pub use crate::port::{Inputs, Many, MessageSet, PortType, Taken};
 pub use extensions::Extensions;
-pub use live::{ClockSteps, ConnectionStatus, DiscardCounter, IncidentCounter, LossCounter};
+pub use live::{ClockSteps, ConnectionStatus, DiscardCounter, IncidentCounter, LossCounter, StaleStatus};
 pub use metrics::Metrics;
 pub use one_to_one::{InPlace, OneToOne};
 pub use planning::{Building, Connected, Planning};
@@ -419,7 +419,8 @@ pub trait Transform: Node {
         burst.each(out, |input, out| self.apply(input, out))
     }
 
-    /// Called at the time last requested with [`Emit::wake_at`], also if no message arrives.
+    /// Called at the time last requested with [`Emit::wake_at`], also if no message arrives. With
+    /// [`Ports::wakes`], also called once when the run begins.
     ///
     /// # Errors
     /// The call counts as failed and nothing of it is published; `on_error` decides what follows.

@@ -327,7 +327,7 @@ fn gather_without_a_matching_scatter_is_refused() {
 fn too_many_sources_are_refused() {
     let nodes: String = (0..=1 << 16).map(|n| format!("  n{n}: {{ kind: numbers }}\n")).collect();
     let said = limen_tests::plan(&format!("version: 1\nnodes:\n{nodes}")).unwrap_err().to_string();
-    assert!(said.contains("error[E0158]") && said.contains("at most 65536 sources, got 65537"), "{said}");
+    assert!(said.contains("error[E0158]") && said.contains("at most 65535 sources, got 65537"), "{said}");
 }
 
 /// Promise (checking): The connection that closes a cycle is type-checked like any other.

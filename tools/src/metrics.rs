@@ -299,6 +299,10 @@ impl RunMetrics {
         connected().for_each(|(node, _)| text.sample(&[("node", &node.node)], node.disconnects as f64));
         text.gauge("limen_node_connected", "Whether a node is connected to its device or a peer.");
         connected().for_each(|(node, is)| text.sample(&[("node", &node.node)], f64::from(u8::from(is))));
+        text.gauge("limen_node_stale", "Whether the messages of a node are too old to act on.");
+        for (node, is_stale) in nodes.iter().filter_map(|node| Some((node, node.stale?))) {
+            text.sample(&[("node", &node.node)], f64::from(u8::from(is_stale)));
+        }
     }
 
     fn of_edges(&self, text: &mut impl Families) {

@@ -53,7 +53,7 @@ const SUMMARY: &[&str] = &[
 const STATS: &[&str] = &[
     ": edges elapsed_s graph nodes paths pid run started state workers",
     "edges[]: bytes capacity depth from highest lost messages peak_depth sent starves_s to",
-    "nodes[]: backend compute connected discarded disconnects done failed incidents kind lost name queue role settings taken thinned worker",
+    "nodes[]: backend compute connected discarded disconnects done failed incidents kind lost name queue role settings stale taken thinned worker",
     "nodes[].backend: calls device failed last_error memory name ready threads",
     "nodes[].compute: count max p50 p99 within_s",
     "nodes[].discarded: stopped",

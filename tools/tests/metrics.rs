@@ -150,6 +150,7 @@ fn losses_inside_nodes_lost_devices_and_starving_joins_are_metrics() {
     metrics.look(&[edge, limen::run::EdgeStats::default()]);
     let mut node = limen::run::NodeStats::default();
     (node.node, node.connected, node.disconnects) = ("imu".into(), Some(false), 2);
+    node.stale = Some(true);
     node.lost.extend([("malformed".into(), 3), ("too_large".into(), 0)]);
     node.discarded.insert("other".into(), 7);
     let page = metrics.text(&[node, limen::run::NodeStats::default()]);
@@ -164,8 +165,10 @@ fn losses_inside_nodes_lost_devices_and_starving_joins_are_metrics() {
         ("limen_node_connected{node=\"imu\"}", Some(&0.0)),
         ("limen_edge_starves_seconds{from=\"gps/out\",to=\"fuse/gps\"}", Some(&2.5)),
         ("limen_edge_starves_seconds{from=\"\",to=\"\"}", Some(&0.0)),
+        ("limen_node_stale{node=\"imu\"}", Some(&1.0)),
         // It needs none.
         ("limen_node_connected{node=\"\"}", None),
+        ("limen_node_stale{node=\"\"}", None),
     ] {
         assert_eq!(samples.get(name), expected, "{page}");
     }

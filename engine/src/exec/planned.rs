@@ -33,6 +33,8 @@ pub(crate) struct StagePlan {
     pub(crate) joins: bool,
     /// Whether a full edge fails the node.
     pub(crate) refuses: bool,
+    /// Whether a transform is called once before its first message.
+    pub(crate) wakes: bool,
     /// The largest input buffer, in messages.
     pub(crate) buffer: usize,
     /// By source: the shortest deadline of the paths through this node, ns; set only if the
@@ -52,6 +54,8 @@ pub(crate) struct StageParts {
     pub(crate) sources: Vec<(u16, bool)>,
     /// Initial header values of its messages, if it is a source.
     pub(crate) begin: Begin,
+    /// Whether a transform is called once before its first message.
+    pub(crate) wakes: bool,
     /// What is needed to rebuild the node, if it may be rebuilt.
     pub(crate) blueprint: Option<Blueprint>,
 }

@@ -135,6 +135,14 @@ impl Observe for RunStatistics {
     fn is_aborted(&self) -> bool {
         self.0.is_aborted()
     }
+    fn report_staleness(&self, node: &str, is_stale: bool, time: Duration) {
+        let Some(node) = self.0.names.iter().position(|name| name == node) else { return };
+        let time = nanos(time);
+        self.0.record_event(|| match is_stale {
+            true => WorkerEvent::Stale { node, limit: time },
+            false => WorkerEvent::StaleEnded { node, after: time },
+        });
+    }
 }
 
 /// Returns a random id of a run: 16 hexadecimal digits.

@@ -23,6 +23,8 @@ pub(crate) enum WorkerEvent {
     Detached { node: usize },
     Gap { node: usize, edge: usize, every: u64 },
     GapEnded { node: usize, edge: usize, after: u64 },
+    Stale { node: usize, limit: u64 },
+    StaleEnded { node: usize, after: u64 },
     Hangs { node: usize },
     Overdue { node: usize },
     Returned { node: usize, took: u64 },

@@ -8,6 +8,7 @@ use crate::base::policy::Qos;
 use crate::host::clock::Time;
 use crate::message::origins::{Origin, fresh};
 use crate::message::pool::Pool;
+use std::time::Duration;
 
 /// The header of a message. 48 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +32,8 @@ pub struct Header {
     pub qos: Qos,
     /// Reserved bits.
     pub flags: u8,
-    /// Index of the source in the plan.
+    /// Index of the source in the plan; [`Header::NO_SOURCE`] for a message that a node creates by
+    /// itself.
     pub source: u16,
     /// The segment of its source's stream; a new one begins when a file is read again or the source
     /// is rebuilt. A model's state is reset there.
@@ -43,6 +45,26 @@ pub struct Header {
 const _: () = assert!(size_of::<Header>() == 4 * 8 + 2 * 4 + 2 + 3 * 2 && align_of::<Header>() == 8, "no padding");
 
 impl Header {
+    /// The source of a message that a node creates by itself, such as a safe command. Such a
+    /// message belongs to no path: it is in no latency, meets no deadline and ends no silence.
+    pub const NO_SOURCE: u16 = u16::MAX;
+
+    /// Returns how long ago the message began: the time from its origin to `now`, a time of the
+    /// run's clock ([`Emit::now`](crate::node::Emit::now),
+    /// [`Building::clock`](crate::node::Building::clock)). It is zero if the origin is later.
+    ///
+    /// ```
+    /// use limen::Time;
+    /// use limen::message::Header;
+    /// use std::time::Duration;
+    /// let header = Header::new(0, Time(1_000));
+    /// assert_eq!(header.age(Time(4_000)), Duration::from_micros(3));
+    /// assert_eq!(header.age(Time(500)), Duration::ZERO);
+    /// ```
+    pub fn age(&self, now: Time) -> Duration {
+        Duration::from_nanos(now.since(self.origin))
+    }
+
     /// Creates the header of message `seq`, with origin `origin`.
     pub const fn new(seq: u64, origin: Time) -> Self {
         Header {

@@ -1,9 +1,12 @@
 //! What a node counts where others read it while the graph runs: messages that it loses or discards
-//! on purpose, the connection to its device or peer, and steps of a clock.
+//! on purpose, the connection to its device or peer, steps of a clock, and messages that are too
+//! old.
 
-use crate::host::sync::{AtomicU64, Counter, DynArc, Ordering};
+use crate::host::sync::{AtomicBool, AtomicU64, Counter, DynArc, Ordering};
+use crate::node::statistics::Statistics;
 use std::ops::AddAssign;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Counts messages that a node loses for one reason; see
 /// [`Building::lost`](crate::node::Building::lost). Clones count together.
@@ -248,6 +251,55 @@ impl ClockSteps {
     }
 }
 
+/// Reports whether a node has messages that are young enough to act on; see
+/// [`Building::staleness`](crate::node::Building::staleness). Clones report for the same node.
+///
+/// ```
+/// use limen::node::StaleStatus;
+/// use std::time::Duration;
+/// let status = StaleStatus::default(); // in `build`: `cx.staleness()`
+/// status.begun(Duration::from_millis(100));
+/// status.ended(Duration::from_millis(230));
+/// assert_eq!(status.get(), 1);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct StaleStatus {
+    periods: DynArc<StalePeriods>,
+    /// The node's name, and where its events go.
+    events: Option<(String, Statistics)>,
+}
+
+#[derive(Debug, Default)]
+struct StalePeriods {
+    count: AtomicU64,
+    is_stale: AtomicBool,
+}
+
+impl StaleStatus {
+    /// Reports that the last message is older than `limit`. It is an event.
+    pub fn begun(&self, limit: Duration) {
+        self.periods.count.fetch_add(1, Ordering::Relaxed);
+        self.report(true, limit);
+    }
+
+    /// Reports a young message after the time `after` without one. It is an event.
+    pub fn ended(&self, after: Duration) {
+        self.report(false, after);
+    }
+
+    /// Returns how often messages became too old so far.
+    pub fn get(&self) -> u64 {
+        self.periods.count.load(Ordering::Relaxed)
+    }
+
+    fn report(&self, is_stale: bool, time: Duration) {
+        self.periods.is_stale.store(is_stale, Ordering::Relaxed);
+        if let Some((node, statistics)) = &self.events {
+            statistics.0.report_staleness(node, is_stale, time);
+        }
+    }
+}
+
 /// The counters that a node asked for when it was built. They stay when it is rebuilt.
 #[derive(Debug, Default)]
 pub(crate) struct LiveCounters(Mutex<Counted>);
@@ -259,6 +311,7 @@ struct Counted {
     incidents: Vec<(&'static str, IncidentCounter)>,
     connection: Option<ConnectionStatus>,
     steps: Option<ClockSteps>,
+    stale: Option<DynArc<StalePeriods>>,
 }
 
 impl LiveCounters {
@@ -305,6 +358,21 @@ impl LiveCounters {
 
     pub(crate) fn clock_steps(&self) -> ClockSteps {
         self.lock().steps.get_or_insert_default().clone()
+    }
+
+    pub(crate) fn staleness(&self, node: &str, statistics: &Statistics) -> StaleStatus {
+        let periods = self.lock().stale.get_or_insert_default().clone();
+        // A node that was rebuilt begins anew.
+        periods.is_stale.store(false, Ordering::Relaxed);
+        StaleStatus { periods, events: Some((node.into(), statistics.clone())) }
+    }
+
+    /// How often messages became too old, and whether they are now, if the node can tell.
+    pub(crate) fn stale_periods(&self) -> Option<(u64, bool)> {
+        let load = |stale: &DynArc<StalePeriods>| {
+            (stale.count.load(Ordering::Relaxed), stale.is_stale.load(Ordering::Relaxed))
+        };
+        self.lock().stale.as_ref().map(load)
     }
 
     /// How often a clock was set back, and by how much the last time, in ns, if the node can tell.

@@ -106,7 +106,8 @@ impl Metrics {
         }
         let disconnects = live.connection_counts().map(|connection| ("disconnects", connection.ended));
         let steps = live.steps().map(|(steps, _)| ("clock_steps", steps));
-        for (name, times) in disconnects.into_iter().chain(steps).chain(live.incidents()) {
+        let stale = live.stale_periods().map(|(periods, _)| ("stale_periods", periods));
+        for (name, times) in disconnects.into_iter().chain(steps).chain(stale).chain(live.incidents()) {
             self.incidents(name, times);
         }
     }

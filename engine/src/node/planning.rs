@@ -6,7 +6,9 @@ use crate::host::descriptors::Descriptors;
 use crate::host::folders::Folders;
 use crate::message::port_spec::{Memory, PortSpec};
 use crate::node::extensions::Extensions;
-use crate::node::live::{ClockSteps, ConnectionStatus, DiscardCounter, IncidentCounter, LiveCounters, LossCounter};
+use crate::node::live::{
+    ClockSteps, ConnectionStatus, DiscardCounter, IncidentCounter, LiveCounters, LossCounter, StaleStatus,
+};
 use crate::node::statistics::Statistics;
 use crate::port::intake::Lead;
 
@@ -207,6 +209,13 @@ impl Building<'_> {
     /// [segment](crate::node::Emit::begin_segment).
     pub fn clock_steps(&self) -> ClockSteps {
         self.live.clock_steps()
+    }
+
+    /// Returns the state of a node that acts when its messages are too old. The node reports when
+    /// messages become too old, and when a young one arrives. Each is an event. The report has the
+    /// number as the metric `stale_periods`.
+    pub fn staleness(&self) -> StaleStatus {
+        self.live.staleness(self.node, self.statistics)
     }
 
     /// Returns the folders where the graph may read and write.

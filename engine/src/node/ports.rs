@@ -93,6 +93,10 @@ pub struct Ports {
     /// It keeps a state for each stream.
     pub(crate) stateful: bool,
     pub(crate) period: Option<u64>,
+    /// It is called once before its first message.
+    pub(crate) wakes: bool,
+    /// It sends messages of its own beside those that its outputs forward.
+    pub(crate) creates: bool,
     pub(crate) waits: u64,
     /// Keys of times that go by the clock.
     pub(crate) by_clock: Vec<&'static str>,
@@ -293,6 +297,29 @@ impl Ports {
     #[must_use]
     pub fn spans(mut self, calls: usize) -> Self {
         self.spans = calls;
+        self
+    }
+
+    /// Declares that [`Transform::wake`](crate::node::Transform::wake) is also called once when the
+    /// run begins, and again after a restart of the node. The node can then act before its first
+    /// message.
+    ///
+    /// ```
+    /// use limen::node::Ports;
+    /// let ports = Ports::new().input_any("in").output_plain("out").wakes();
+    /// # let _ = ports;
+    /// ```
+    #[must_use]
+    pub fn wakes(mut self) -> Self {
+        self.wakes = true;
+        self
+    }
+
+    /// Declares that the node also sends messages of its own through outputs that forward messages
+    /// ([`Ports::output_forwarding`]). Planning allocates pools for these outputs, too.
+    #[must_use]
+    pub fn creates(mut self) -> Self {
+        self.creates = true;
         self
     }
 

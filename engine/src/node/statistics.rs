@@ -52,6 +52,8 @@ pub struct NodeStats {
     pub connected: Option<bool>,
     /// How often it lost its device or a peer.
     pub disconnects: u64,
+    /// Whether its messages are too old to act on; `None` if it does not check their age.
+    pub stale: Option<bool>,
     /// The state of its backend, if it runs a model. It is not read back from JSON.
     #[serde(skip_deserializing)]
     pub backend: Option<BackendStatus>,
@@ -135,10 +137,15 @@ pub struct RunStats {
     pub edges: Vec<EdgeStats>,
 }
 
-/// What can be observed without waiting.
+/// What a node can observe without waiting, and what it reports itself.
 pub(crate) trait Observe: Send + Sync {
     fn observe(&self) -> Option<RunStats>;
     fn is_aborted(&self) -> bool;
+    /// Records the event that a node's messages are older than `time`, or that one is not after
+    /// this time.
+    fn report_staleness(&self, node: &str, is_stale: bool, time: Duration) {
+        let _ = (node, is_stale, time);
+    }
 }
 
 /// Reads the statistics of the run that a node belongs to; see

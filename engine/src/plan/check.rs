@@ -178,6 +178,27 @@ impl Planner<'_> {
         }
     }
 
+    /// Notes nodes that must act when no message comes, and share their thread with a node upstream
+    /// that may hang.
+    pub(super) fn note_shared_threads(&self, nodes: &[NodePlan], edges: &[EdgePlan], notes: &mut Vec<String>) {
+        for (at, node) in nodes.iter().enumerate().filter(|(_, node)| node.stage.wakes) {
+            let (mut seen, mut todo) = (HashSet::from([at]), vec![at]);
+            while let Some(at) = todo.pop().filter(|_| self.effort.allows(1)) {
+                todo.extend(nodes[at].in_edges.iter().map(|edge| edges[*edge].from).filter(|from| seen.insert(*from)));
+            }
+            let mut shares: Vec<usize> = seen.into_iter().filter(|other| *other != at).collect();
+            shares.retain(|other| nodes[*other].worker == node.worker && nodes[*other].role != Role::Source);
+            // The slowest, and the nearest of several.
+            if let Some(slow) = shares.into_iter().max_by_key(|other| (nodes[*other].cost, *other)) {
+                let slow = &nodes[slow].name;
+                notes.push(format!(
+                    "`{}` shares a thread with `{slow}`: while a call of `{slow}` hangs, `{0}` cannot act; write another                      `core` at one of them",
+                    node.name
+                ));
+            }
+        }
+    }
+
     /// Notes calls that may take more than half of the deadline of a path on the same thread.
     pub(super) fn note_budgets(&self, nodes: &[NodePlan], workers: &[WorkerPlan], notes: &mut Vec<String>) {
         for worker in workers {

@@ -175,6 +175,7 @@ impl Planner<'_> {
         plan.notes = ports.notes.clone();
         plan.notices.extend_from_slice(&ports.notices);
         plan.endless = ports.endless;
+        plan.stage.wakes = ports.wakes;
         plan.paced = ports.period.is_some();
         plan.total = ports.total;
         plan.settings = ports.settings.clone();

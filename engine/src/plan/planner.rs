@@ -42,8 +42,9 @@ pub(super) struct Planner<'a> {
 /// already known.
 pub(super) type Producer = (Option<usize>, Option<(usize, usize)>);
 
-/// A message's header stores the number of its source in two bytes.
-const MAX_SOURCES: usize = 1 << 16;
+/// A message's header stores the number of its source in two bytes; the last number is
+/// [`Header::NO_SOURCE`](crate::message::Header::NO_SOURCE).
+const MAX_SOURCES: usize = (1 << 16) - 1;
 
 /// A connection between resolved nodes.
 struct Link {
@@ -131,6 +132,7 @@ impl Planner<'_> {
         let memory = self.memory(&nodes, &edges);
         Self::note_untaken(&nodes, &mut notes);
         self.warn(&nodes, &edges, &mut notes);
+        self.note_shared_threads(&nodes, &edges, &mut notes);
         self.note_latest(&mut nodes, &edges);
         self.check_public(&nodes, &specs);
         for node in &nodes {

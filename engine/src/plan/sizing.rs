@@ -130,8 +130,9 @@ impl Planner<'_> {
             for port in 0..nodes[at].outputs.len() {
                 let forwards = nodes[at].planned.as_ref().is_some_and(|p| !p.ports().outputs[port].forwards.is_empty());
                 let copies = nodes[at].copies.is_some();
+                let creates = nodes[at].planned.as_ref().is_some_and(|p| p.ports().creates);
                 let out = &nodes[at].outputs[port];
-                let Some(spec) = out.spec.clone().filter(|_| !forwards || copies) else { continue };
+                let Some(spec) = out.spec.clone().filter(|_| !forwards || copies || creates) else { continue };
                 // Messages on their way from the program, or on loan to it.
                 let outside = nodes[at].planned.as_ref().map_or(0, |p| p.outside());
                 if out.edges.is_empty() && !forwards {
@@ -142,7 +143,7 @@ impl Planner<'_> {
                 let (held, crosses) = reach(nodes, edges, at, port, &self.effort);
                 let messages = held + out.emits + outside;
                 let slots = if out.rows > 1 { messages.div_ceil(out.rows) + 2 } else { messages + 1 };
-                if forwards {
+                if copies {
                     nodes[at].copies = Some(slots);
                 }
                 nodes[at].outputs[port].stays = !crosses && outside == 0;

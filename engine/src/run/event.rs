@@ -92,6 +92,21 @@ pub enum EventKind {
         /// How long it was silent.
         after: Duration,
     },
+    /// The last message of a node that checks their age is too old, or none arrived. Reported once
+    /// until a younger message arrives.
+    Stale {
+        /// Name of the node.
+        node: String,
+        /// The age from which a message is too old.
+        limit: Duration,
+    },
+    /// A node whose messages were too old has a younger message.
+    StaleEnded {
+        /// Name of the node.
+        node: String,
+        /// For how long it had none.
+        after: Duration,
+    },
     /// A turn of a node has taken longer than `watchdog` and has not ended.
     Hangs {
         /// Name of the node.
@@ -293,6 +308,8 @@ impl EventKind {
             | EventKind::Detached { node }
             | EventKind::Gap { node, .. }
             | EventKind::GapEnded { node, .. }
+            | EventKind::Stale { node, .. }
+            | EventKind::StaleEnded { node, .. }
             | EventKind::Hangs { node, .. }
             | EventKind::Overdue { node, .. }
             | EventKind::LostInside { node, .. }
@@ -337,6 +354,7 @@ impl EventKind {
             EventKind::Restarted { .. }
                 | EventKind::Returned { .. }
                 | EventKind::GapEnded { .. }
+                | EventKind::StaleEnded { .. }
                 | EventKind::Recovered { .. }
                 | EventKind::Reconnected { .. }
                 | EventKind::SilenceEnded { .. }
@@ -372,6 +390,10 @@ impl fmt::Display for EventKind {
             EventKind::GapEnded { edge, after, .. } => {
                 write!(f, "messages arrive on {edge} again after {}", show(after))
             }
+            EventKind::Stale { node, limit } => {
+                write!(f, "`{node}` is stale: no message younger than {} arrived", show(limit))
+            }
+            EventKind::StaleEnded { node, after } => write!(f, "`{node}` is fresh again after {}", show(after)),
             EventKind::Hangs { node, limit } => {
                 write!(f, "`{node}` has not returned for more than {}", show(limit))
             }
@@ -478,6 +500,11 @@ mod tests {
                 EventKind::Gap { node: node(), edge: edge(), every: ms(100) },
                 "no message arrived on imu/out -> arm/in for more than 100 ms",
             ),
+            (
+                EventKind::Stale { node: node(), limit: ms(100) },
+                "`arm` is stale: no message younger than 100 ms arrived",
+            ),
+            (EventKind::StaleEnded { node: node(), after: ms(230) }, "`arm` is fresh again after 230 ms"),
             (EventKind::Hangs { node: node(), limit: ms(1000) }, "`arm` has not returned for more than 1.00 s"),
             (EventKind::Returned { node: node(), took: ms(1234) }, "`arm` returned after 1.23 s"),
             (

@@ -330,6 +330,7 @@ impl Watcher {
                     incidents: inside::incidents(counts).into_iter().map(|(what, n)| (what.into(), n)).collect(),
                     connected: connection.map(|counts| counts.open > 0),
                     disconnects: connection.map_or(0, |counts| counts.ended),
+                    stale: counts.live.stale_periods().map(|(_, is_stale)| is_stale),
                     backend: self.shared.backend_status(at, counts.batches.get()),
                     queue: windows.get(&(Subject::Node(at), Term::Queue)).copied(),
                     compute: windows.get(&(Subject::Node(at), Term::Compute)).copied(),

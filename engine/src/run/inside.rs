@@ -45,6 +45,7 @@ pub(crate) fn losses(counts: &StageCounts) -> Vec<(&'static str, u64)> {
 pub(crate) fn incidents(counts: &StageCounts) -> Vec<(&'static str, u64)> {
     let mut incidents = counts.live.incidents();
     incidents.extend(counts.live.steps().map(|(count, _)| ("clock_steps", count)));
+    incidents.extend(counts.live.stale_periods().map(|(count, _)| ("stale_periods", count)));
     incidents
 }
 

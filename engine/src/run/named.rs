@@ -26,6 +26,12 @@ impl Watcher {
             WorkerEvent::GapEnded { node: at, edge: by, after } => {
                 EventKind::GapEnded { node: node(at), edge: edge(by), after: Duration::from_nanos(after) }
             }
+            WorkerEvent::Stale { node: at, limit } => {
+                EventKind::Stale { node: node(at), limit: Duration::from_nanos(limit) }
+            }
+            WorkerEvent::StaleEnded { node: at, after } => {
+                EventKind::StaleEnded { node: node(at), after: Duration::from_nanos(after) }
+            }
             WorkerEvent::Hangs { node: at } => EventKind::Hangs { node: node(at), limit: self.watchdog },
             WorkerEvent::Overdue { node: at } => EventKind::Overdue { node: node(at), limit: self.watchdog },
             WorkerEvent::Returned { node: at, took } => {

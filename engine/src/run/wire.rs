@@ -302,7 +302,8 @@ fn build(
             counts: counts.clone(),
             wall_offset,
         });
-        let parts = StageParts { common, intake, outputs, sources: stage.sources, begin, blueprint };
+        let (sources, wakes) = (stage.sources, stage.wakes);
+        let parts = StageParts { common, intake, outputs, sources, begin, wakes, blueprint };
         let (clock, ports, descriptors) = (&clock, &ports, &descriptors);
         let mut building = Building {
             node: &name,

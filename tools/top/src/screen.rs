@@ -41,6 +41,7 @@ const HELP: &[(&str, &str)] = &[
         "starves",
         "a join has had no set for 1 s, or three times as long as usual; nothing comes through the edge that is named so",
     ),
+    ("stale", "the messages of the node are too old to act on"),
     ("incidents", "faulty messages of the node that are not lost, such as those with missing values"),
     ("silent", "nothing arrived for 3 s, or three times as long as usual"),
     ("–", "too few samples for this quantile"),

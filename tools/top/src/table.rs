@@ -176,7 +176,9 @@ pub(crate) fn rows(shown: &Shown, view: View) -> Vec<Row> {
                 let is_gone = node.connected == Some(false);
                 let starves = starving.contains(node.node.as_str());
                 let has_incidents = node.incidents.values().any(|count| *count > 0);
-                let marks = [(is_gone, "gone"), (starves, "starves"), (has_incidents, "incidents")];
+                let is_stale = node.stale == Some(true);
+                let marks =
+                    [(is_gone, "gone"), (starves, "starves"), (is_stale, "stale"), (has_incidents, "incidents")];
                 let call = node.compute.as_ref();
                 RowBuilder::default()
                     .text(&with_state(node.node.clone(), &marks))

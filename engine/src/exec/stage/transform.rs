@@ -34,6 +34,8 @@ struct TransformParts<I: Intake, O: Outputs> {
     feed: Feed<I>,
     common: Common,
     ends: PortEnds<O>,
+    /// Whether the node is called once before its first message.
+    wakes: bool,
 }
 
 /// The ports of a transform.
@@ -162,13 +164,22 @@ impl<I: Intake, O: Outputs> Ends<I> for PortEnds<O> {
 impl<I: Intake, O: Outputs> TransformParts<I, O> {
     #[inline(never)]
     fn new(parts: StageParts, cx: &mut Cx) -> Self {
-        let StageParts { mut common, intake, outputs, begin, .. } = parts;
+        let StageParts { mut common, intake, outputs, begin, wakes, .. } = parts;
         common.takes(intake.edges.len(), cx);
         common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
         let mut emit = Emit::new(outputs, begin, cx.clock().clone());
         emit.lead = common.lead;
         let ends = PortEnds { emit, skew: common.skew };
-        TransformParts { common, feed: Feed::new(I::build(intake)), ends }
+        let mut parts = TransformParts { common, feed: Feed::new(I::build(intake)), ends, wakes };
+        parts.request_first_wake();
+        parts
+    }
+
+    /// Requests the call of a new node before its first message, if the node declares one.
+    fn request_first_wake(&mut self) {
+        if self.wakes {
+            self.ends.emit.wake = Time::ZERO;
+        }
     }
 
     /// Makes a call without a message and publishes its output, which derives from messages of
@@ -240,10 +251,18 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
     #[cold]
     fn turn_without_node(&mut self, node: &mut dyn TransformCalls<I::Taken, O>, cx: &mut Cx) -> Turn {
         match self.common.life {
-            Life::Restarting(due) => build_again(node, due, &mut self.common, cx).unwrap_or_else(|failure| {
-                self.fail(node, cx, failure);
-                Turn::Worked
-            }),
+            Life::Restarting(due) => match build_again(node, due, &mut self.common, cx) {
+                Ok(turn) => {
+                    if self.common.life == Life::Open {
+                        self.request_first_wake();
+                    }
+                    turn
+                }
+                Err(failure) => {
+                    self.fail(node, cx, failure);
+                    Turn::Worked
+                }
+            },
             Life::Ending => {
                 cx.enter(self.common.node);
                 self.feed.intake.discard(Reason::Stopped);
