@@ -11,6 +11,7 @@ pub mod delay;
 pub mod embeddings;
 pub mod gate;
 pub mod gather;
+pub mod hold;
 pub mod map;
 pub mod merge;
 pub mod normalize;
@@ -44,6 +45,7 @@ pub(crate) fn register(registry: Registry) -> Registry {
         .transform::<embeddings::Embeddings>("embeddings")
         .transform::<gate::GateNode>("gate")
         .transform::<gather::Gather>("gather")
+        .transform::<hold::Hold>("hold")
         .transform::<map::Map>("map")
         .transform::<merge::MergeNode>("merge")
         .transform::<normalize::Normalize>("normalize")

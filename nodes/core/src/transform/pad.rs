@@ -90,10 +90,10 @@ pub struct Pad {
 }
 
 /// The bytes of one element.
-type ElementBytes = ArrayVec<u8, 8>;
+pub(crate) type ElementBytes = ArrayVec<u8, 8>;
 
 /// Returns an element of a value; `None` if the type cannot hold it. Floats are rounded.
-fn element(dtype: DType, value: FillValue) -> Option<ElementBytes> {
+pub(crate) fn element(dtype: DType, value: FillValue) -> Option<ElementBytes> {
     macro_rules! whole {
         ($t:ty) => {
             ElementBytes::from_iter(<$t>::try_from(value.whole()?).ok()?.to_ne_bytes())
@@ -127,7 +127,7 @@ fn element(dtype: DType, value: FillValue) -> Option<ElementBytes> {
 }
 
 /// Repeats an element.
-fn fill(bytes: &mut [u8], element: &[u8]) {
+pub(crate) fn fill(bytes: &mut [u8], element: &[u8]) {
     match element {
         [] => {}
         // Such as 0: faster than one by one.
