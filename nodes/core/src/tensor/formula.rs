@@ -21,6 +21,8 @@ pub(crate) struct Formula {
     numbers: Vec<Block>,
     /// The lists in the formula. A step reads them as inputs that follow the named ones.
     lists: Vec<Vec<f64>>,
+    /// The named inputs whose ages the formula reads, as inputs that follow the lists.
+    ages: Vec<usize>,
     /// How many inputs have a name.
     named: usize,
     /// The most blocks on the stack.
@@ -89,6 +91,12 @@ impl Formula {
     /// the named ones.
     pub(crate) fn lists(&self) -> &[Vec<f64>] {
         &self.lists
+    }
+
+    /// The named inputs whose ages the formula reads, in seconds. They are inputs of
+    /// [`compute`](Formula::compute), after the lists.
+    pub(crate) fn ages(&self) -> &[usize] {
+        &self.ages
     }
 
     /// Computes `n` elements, of which the inputs have as many, and leaves them in the first block
@@ -173,6 +181,28 @@ mod tests {
     }
 
     #[test]
+    fn ages_are_inputs_after_the_lists() {
+        for (text, ages, reads, expected) in [
+            ("age(x)", &[0][..], &[][..], 0.25),
+            ("if(age(y) > 0.2, 0, x - [10])", &[1], &[0], 0.0),
+            ("age(y) + age(x) + age((y)) + x", &[1, 0], &[0], 0.25 + 0.5 + 0.25 + 3.0),
+            ("[10] * age(x)", &[0], &[], 2.5),
+        ] {
+            let inputs = ["x", "y"];
+            let formula =
+                Formula::parse(text, &inputs, &BTreeMap::new()).unwrap_or_else(|wrong| panic!("{text}: {wrong:?}"));
+            assert_eq!(formula.ages(), ages, "{text}");
+            assert_eq!(formula.inputs().collect::<Vec<_>>(), reads, "{text}");
+            let mut blocks = vec![[3.0; LANES], [7.0; LANES]];
+            blocks.extend(formula.lists().iter().map(|list| [list[0]; LANES]));
+            blocks.extend([[0.25; LANES], [0.5; LANES]]);
+            let mut stack = vec![[f64::NAN; LANES]; formula.depth()];
+            formula.compute(1, &blocks, &mut stack);
+            assert_eq!(stack[0][0], expected, "{text}");
+        }
+    }
+
+    #[test]
     fn formulas_are_computed_as_they_are_written() {
         for (text, expected) in [
             ("3", 3.0),
@@ -249,6 +279,17 @@ mod tests {
             ("x - []", 6, "expected a number or a name", "write a number"),
             ("[1, x]", 5, "expected a number, found a formula", "`[0.5, -1]`"),
             ("[[1], 2]", 2, "expected a number, found a formula", "`[0.5, -1]`"),
+            (
+                "age(x + 1)",
+                5,
+                "`age` expects an input, found a formula",
+                "write the name of an input, such as `age(x)`",
+            ),
+            ("age(1)", 5, "`age` expects an input, found a formula", "`age(x)`"),
+            ("age([1])", 5, "`age` expects an input, found a formula", "`age(x)`"),
+            ("age(age(x))", 5, "`age` expects an input, found a formula", "`age(x)`"),
+            ("age(-x)", 5, "`age` expects an input, found a formula", "`age(x)`"),
+            ("age(x > 1)", 5, "`age` expects a number, found true or false", "`if(x > 1, 1, 0)`"),
             ("[1 < 2]", 2, "a list expects a number, found true or false", "`if(1 < 2, 1, 0)`"),
         ] {
             let wrong = Formula::parse(text, &["x", "yaw"], &BTreeMap::new()).unwrap_err();

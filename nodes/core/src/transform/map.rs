@@ -31,6 +31,9 @@ use std::collections::BTreeMap;
 /// `sin`, `cos`, `tan`, `asin`, `acos`, `atan`, `atan2`, `sinh`, `cosh`, `tanh`, `deg`, `rad`.
 /// Constants: `pi` and `e`.
 ///
+/// `age(x)` is the age of the input `x` in seconds: the time from the origin of the message to now.
+/// A `sample` join repeats a message, which grows older: `if(age(imu) > 0.1, 0, speed)`.
+///
 /// A list contains one number for each element of the last dim: `(x - [0.1, -2]) / [3, 0.5]`. An
 /// input with a `value` names a list: `inputs: { x: obs, mean: { value: [0.1, -2] } }`.
 ///
@@ -219,7 +222,9 @@ pub struct Map {
     /// are fixed.
     fixed: Option<(Vec<usize>, usize)>,
     loads: Vec<Load>,
-    /// Elements of the inputs, and after these of the lists in a formula.
+    /// Whether a formula reads an age.
+    reads_ages: bool,
+    /// Elements of the inputs, and after these of the lists in a formula, and the ages it reads.
     inputs: Vec<Block>,
     stack: Vec<Block>,
     not_finite: u64,
@@ -247,7 +252,10 @@ impl Node for Map {
         }
         let formulas = formulas(config, &inputs, &dtypes, &mut errors);
         if formulas.len() == config.outputs.len() {
-            let is_read = |at: usize| formulas.iter().any(|(_, _, formula)| formula.inputs().any(|input| input == at));
+            let reads = |formula: &Formula, at: usize| {
+                formula.inputs().any(|input| input == at) || formula.ages().contains(&at)
+            };
+            let is_read = |at: usize| formulas.iter().any(|(_, _, formula)| reads(formula, at));
             for (_, name) in inputs.iter().enumerate().filter(|(at, _)| !is_read(*at)) {
                 errors.input(*name, format!("no formula reads `{name}`")).help(format!("remove the input `{name}`"));
             }
@@ -272,6 +280,7 @@ impl Node for Map {
             None => ports.input_any(name),
         });
         let steps: usize = formulas.iter().map(|(_, _, formula)| formula.inputs().count()).sum();
+        let reads_ages = formulas.iter().any(|(_, _, formula)| !formula.ages().is_empty());
         let elements = common.as_ref().and_then(PortSpec::max_elements).unwrap_or(0);
         let ports = formulas.into_iter().fold(ports, |ports, (name, dtype, formula)| {
             let spec = common.as_ref().map(|common| {
@@ -284,6 +293,7 @@ impl Node for Map {
             });
             ports.out_port(OutPort { name, spec, emits: 1, rows: 1, forwards: Vec::new() })
         });
+        let ports = if reads_ages { ports.by_clock("age") } else { ports };
         errors.into_result(ports.cost(cost::of(elements.saturating_mul(steps.max(1)))))
     }
 
@@ -292,7 +302,9 @@ impl Node for Map {
         let (inputs, dtypes) = typed(cx.inputs().iter().map(|(name, spec)| (name.as_str(), spec.as_ref())));
         // Errors of the config were reported while planning.
         let formulas = formulas(&config, &inputs, &dtypes, &mut PlanErrors::default());
-        let lists = formulas.iter().map(|(_, _, formula)| formula.lists().len()).max().unwrap_or(0);
+        let unnamed = |formula: &Formula| formula.lists().len() + formula.ages().len();
+        let unnamed = formulas.iter().map(|(_, _, formula)| unnamed(formula)).max().unwrap_or(0);
+        let reads_ages = formulas.iter().any(|(_, _, formula)| !formula.ages().is_empty());
         let depth = formulas.iter().map(|(_, _, formula)| formula.depth()).max().unwrap_or(0);
         let planned = formulas.into_iter().map(|(_, dtype, formula)| {
             let mut reads: Vec<usize> = formula.inputs().collect();
@@ -300,11 +312,11 @@ impl Node for Map {
             reads.dedup();
             PlannedFormula { formula, limits: Limits::of(dtype), store: with_type!(dtype, T, store::<T>), reads }
         });
-        let (inputs, stack) = (vec![[0.0; LANES]; names.len() + lists], vec![[0.0; LANES]; depth]);
+        let (inputs, stack) = (vec![[0.0; LANES]; names.len() + unnamed], vec![[0.0; LANES]; depth]);
         let loads = dtypes.into_iter().map(|dtype| with_type!(dtype, T, load::<T> as Load)).collect();
         let fixed = fixed(cx.inputs().iter().map(|(_, spec)| spec.as_ref()));
         let outputs = planned.collect();
-        Ok(Map { outputs, fixed, loads, inputs, stack, names, not_finite: 0, clipped: 0, rounded: 0 })
+        Ok(Map { outputs, fixed, loads, reads_ages, inputs, stack, names, not_finite: 0, clipped: 0, rounded: 0 })
     }
 
     fn metrics(&self, to: &mut Metrics) {
@@ -471,12 +483,20 @@ impl Transform for Map {
                 (lengths.elements(), Some(lengths))
             }
         };
+        // The time of the turn may be older than a message.
+        let now = self.reads_ages.then(|| out.clock());
         let Map { outputs, loads, inputs, stack, .. } = self;
         let mut fit = Fit::ALL;
         for (port, output) in out.iter_mut().zip(outputs.iter()).filter(|(port, _)| port.is_connected()) {
             let mut tensor = port.loan(header)?;
             if let Some(lengths) = &lengths {
                 shape::set_shape(&mut tensor, lengths)?;
+            }
+            if let Some(now) = now {
+                let ages = &mut inputs[loads.len() + output.formula.lists().len()..];
+                for (read, block) in std::iter::zip(output.formula.ages(), ages) {
+                    block.fill(input[*read].header().age(now).as_secs_f64());
+                }
             }
             let mut at = 0;
             while at < elements {

@@ -79,9 +79,11 @@ pub(super) enum FormulaFunction {
     Two(Binary),
     Clamp,
     If,
+    /// Of an input, not of its numbers.
+    Age,
 }
 
-use FormulaFunction::{Clamp, If, One, Two};
+use FormulaFunction::{Age, Clamp, If, One, Two};
 
 pub(super) const FUNCTIONS: &[(&str, FormulaFunction)] = &[
     ("abs", One(one!(f64::abs), TermKind::Number)),
@@ -116,6 +118,7 @@ pub(super) const FUNCTIONS: &[(&str, FormulaFunction)] = &[
     ("pow", Two(POWER)),
     ("clamp", Clamp),
     ("if", If),
+    ("age", Age),
 ];
 
 /// Functions of an angle that are angles again.

@@ -21,10 +21,18 @@ impl Formula {
         constants: &BTreeMap<String, FormulaConstant>,
     ) -> Result<Formula, ExpressionError> {
         let (steps, numbers, lists) = (Vec::new(), Vec::new(), Vec::new());
-        let (stack, carried) = (Vec::new(), Vec::new());
-        let mut compiler = Compiler { text, inputs, constants, steps, numbers, lists, stack, carried };
+        let (stack, carried, ages) = (Vec::new(), Vec::new(), Vec::new());
+        let mut compiler = Compiler { text, inputs, constants, steps, numbers, lists, ages, stack, carried };
         parse(text, &mut |token, at, operands| compiler.part(token, at, operands))?;
-        let Compiler { steps, numbers, lists, mut stack, carried, .. } = compiler;
+        let Compiler { mut steps, numbers, lists, ages, mut stack, carried, .. } = compiler;
+        // How many lists precede the ages is known only now.
+        for step in &mut steps {
+            if let FormulaStep::Input(input) | FormulaStep::Binary(_, Operand::Input(input)) = step
+                && let Some(age) = input.checked_sub(FIRST_AGE)
+            {
+                *input = inputs.len() + lists.len() + age;
+            }
+        }
         let (mut now, mut depth) = (0usize, 0);
         for step in &steps {
             now = match step {
@@ -37,9 +45,12 @@ impl Formula {
         }
         let Made { kind, makes_angles, .. } = stack.pop().expect("an expression leaves one value");
         let is_truth = kind == TermKind::Truth;
-        Ok(Formula { steps, numbers, lists, named: inputs.len(), depth, is_truth, carried, makes_angles })
+        Ok(Formula { steps, numbers, lists, ages, named: inputs.len(), depth, is_truth, carried, makes_angles })
     }
 }
+
+/// The number of the first age among the inputs, while a formula is read.
+const FIRST_AGE: usize = 1 << 32;
 
 struct Compiler<'a> {
     text: &'a str,
@@ -48,6 +59,8 @@ struct Compiler<'a> {
     steps: Vec<FormulaStep>,
     numbers: Vec<Block>,
     lists: Vec<Vec<f64>>,
+    /// The named inputs whose ages are read.
+    ages: Vec<usize>,
     /// What is on the stack after the steps.
     stack: Vec<Made>,
     /// The inputs whose angles the values on the stack keep, in the order of the stack.
@@ -67,7 +80,7 @@ struct Made {
 fn arguments(function: FormulaFunction) -> &'static [Option<TermKind>] {
     const NUMBERS: [Option<TermKind>; 3] = [Some(TermKind::Number); 3];
     match function {
-        FormulaFunction::One(..) => &NUMBERS[..1],
+        FormulaFunction::One(..) | FormulaFunction::Age => &NUMBERS[..1],
         FormulaFunction::Two(_) => &NUMBERS[..2],
         FormulaFunction::Clamp => &NUMBERS,
         FormulaFunction::If => &[Some(TermKind::Truth), None, None],
@@ -149,6 +162,10 @@ impl Compiler<'_> {
                     }
                     FormulaFunction::Clamp => {
                         self.steps.push(FormulaStep::Clamp);
+                        TermKind::Number
+                    }
+                    FormulaFunction::Age => {
+                        self.age(operands[0].start)?;
                         TermKind::Number
                     }
                     FormulaFunction::If if made[1].kind != made[2].kind => {
@@ -233,6 +250,27 @@ impl Compiler<'_> {
                 self.inputs.iter().copied().chain(self.constants.keys().map(String::as_str)).collect();
             return Err(self.unknown("input", name, at, &names));
         }
+        Ok(())
+    }
+
+    /// Replaces the input read last by its age.
+    fn age(&mut self, at: usize) -> Result<(), ExpressionError> {
+        let Some(FormulaStep::Input(input)) = self
+            .steps
+            .last_mut()
+            .filter(|step| matches!(step, FormulaStep::Input(input) if *input < self.inputs.len()))
+        else {
+            let help = match self.inputs.first() {
+                Some(input) => format!("write the name of an input, such as `age({input})`"),
+                None => "connect an input".into(),
+            };
+            return Err(ExpressionError::new(self.text, at, "`age` expects an input, found a formula", help));
+        };
+        let known = self.ages.iter().position(|age| age == input).unwrap_or_else(|| {
+            self.ages.push(*input);
+            self.ages.len() - 1
+        });
+        *input = FIRST_AGE + known;
         Ok(())
     }
 
