@@ -38,7 +38,7 @@ use planner::Planner;
 
 use crate::base::error::Problems;
 use crate::base::policy::Trials;
-use crate::base::policy::{EdgePolicy, JoinPolicy, NodePolicy, OnError, OnMiss, Telemetry, WhenFull};
+use crate::base::policy::{Criticality, EdgePolicy, JoinPolicy, NodePolicy, OnError, OnMiss, Telemetry, WhenFull};
 use crate::exec::planned::{PlannedNode, StagePlan};
 use crate::file::layers::Layers;
 use crate::file::spec::Spec;
@@ -263,6 +263,10 @@ pub struct PathPlan {
     /// The node behind which the origin of the source's messages is no longer tracked: the path is
     /// not measured, and its deadline not judged.
     pub untracked_behind: Option<String>,
+    /// How much the run depends on it.
+    pub criticality: Criticality,
+    /// If it is critical: the nodes through which its messages may pass, in the order of the plan.
+    pub(crate) route: Vec<usize>,
 }
 
 /// Bytes the engine will allocate, known before anything starts.
@@ -310,6 +314,11 @@ impl NodePlan {
     /// Returns what happens when a call fails.
     pub fn on_error(&self) -> OnError {
         self.stage.policy.on_error
+    }
+
+    /// Returns how much the run depends on the node.
+    pub fn criticality(&self) -> Criticality {
+        self.stage.policy.criticality
     }
 
     /// Returns the least time that a message waits in the node by its own declaration, as in

@@ -4,6 +4,7 @@
 //! checked here, at every exit. A sum that does not balance is a bug in the engine and reported as
 //! one.
 
+mod criticality;
 mod json;
 
 pub use crate::edge::Reason;
@@ -13,9 +14,7 @@ pub use crate::host::cpu::Pinned;
 pub use crate::ledger::{Counts, Recorded, Term};
 
 use crate::base::json::{nanos, seconds, since_1970};
-use crate::base::policy::OnMiss;
-use crate::base::policy::Wait;
-use crate::base::policy::WhenFull;
+use crate::base::policy::{Criticality, OnMiss, Wait, WhenFull};
 use crate::exec::shared::Failure;
 use crate::node::backend::BackendStatus;
 use crate::node::metrics::Metrics;
@@ -32,7 +31,8 @@ pub enum Outcome {
     Finished,
     /// A stop was requested, and all messages in flight arrived.
     Stopped,
-    /// A node failed and its `on_error` is `stop`.
+    /// A node failed and its `on_error` is `stop`, or something failed at a critical node or path
+    /// ([`Report::critical`]).
     Failed,
     /// Something did not end in time.
     #[strum(serialize = "deadline passed")]
@@ -92,6 +92,9 @@ pub struct Report {
     /// Why the slowest messages of each path were slow. Paths with fewer than 20 recorded messages
     /// are left out.
     pub tails: Vec<TailReport>,
+    /// What went wrong at critical nodes and paths, a sentence each. The run has failed if there is
+    /// any.
+    pub critical: Vec<String>,
     /// The first failures, with their messages.
     pub failures: Vec<FailureReport>,
     /// How many calls failed in all.
@@ -139,6 +142,11 @@ pub struct NodeReport {
     pub batches: u64,
     /// Its thread did not reply; the figures are the last ones seen.
     pub abandoned: bool,
+    /// How much the run depends on it.
+    pub criticality: Criticality,
+    /// How often it failed, in any call.
+    #[serde(skip)]
+    pub failures: u64,
     /// The state of its backend at the end, if it runs a model.
     pub backend: Option<BackendStatus>,
     /// The node's own metrics.
@@ -229,6 +237,14 @@ pub struct DeadlineReport {
     /// The node behind which the origin of the source's messages is no longer tracked; if set, none
     /// is judged.
     pub untracked_behind: Option<String>,
+    /// How much the run depends on it.
+    pub criticality: Criticality,
+    /// Of a critical path: how often nothing arrived for so long, also if messages came again.
+    #[serde(skip)]
+    pub silences: u64,
+    /// Of a critical path: messages lost on the way because they were too old.
+    #[serde(skip)]
+    pub expired: u64,
 }
 
 /// A worker thread: where it ran and how it waited.
@@ -373,6 +389,7 @@ impl Report {
             histograms: Vec::new(),
             deadlines: Vec::new(),
             tails: Vec::new(),
+            critical: Vec::new(),
             failures: Vec::new(),
             failed_calls: 0,
             bugs: Vec::new(),
@@ -382,18 +399,27 @@ impl Report {
 
     /// Returns whether calls failed, nodes lost messages, a join lost messages of an edge with
     /// `block`, a node was abandoned, or a path with a deadline was silent at the end. Losses by a
-    /// stop (`stopped`) do not count.
+    /// stop (`stopped`) do not count, and neither does what happened at nodes and paths that are
+    /// [`Criticality::BestEffort`].
     pub fn is_degraded(&self) -> bool {
+        let is_best_effort = |criticality| criticality == Criticality::BestEffort;
+        let best_effort: Vec<&NodeReport> = self.nodes.iter().filter(|n| is_best_effort(n.criticality)).collect();
+        let forgiven: u64 = best_effort.iter().map(|node| node.failures).sum();
+        let is_forgiven = |edge: &EdgeReport| {
+            let consumer = edge.to.rsplit_once('/').map_or(&*edge.to, |(node, _)| node);
+            best_effort.iter().any(|node| node.name == consumer)
+        };
         let loses = |node: &NodeReport| node.metrics.losses().any(|(reason, _)| reason != Reason::Stopped.name());
         let unmatched = |edge: &EdgeReport| {
             edge.when_full == WhenFull::Block
                 && !edge.discards_unmatched
                 && edge.lost.iter().any(|(why, _)| *why == Reason::Unmatched)
+                && !is_forgiven(edge)
         };
-        self.failed_calls > 0
-            || self.nodes.iter().any(|n| n.abandoned || loses(n))
+        self.failed_calls > forgiven
+            || self.nodes.iter().any(|n| !is_best_effort(n.criticality) && (n.abandoned || loses(n)))
             || self.edges.iter().any(unmatched)
-            || self.deadlines.iter().any(|path| path.silent)
+            || self.deadlines.iter().any(|path| path.silent && !is_best_effort(path.criticality))
     }
 
     /// Returns the messages lost on edges, between graph and program, and by nodes. Messages that

@@ -65,6 +65,7 @@ const KEYS: &[&str] = &[
     "core",
     "cpu",
     "on_error",
+    "criticality",
     "join",
     "budget",
     "fault",

@@ -36,6 +36,9 @@ fn shown(report: &Report) -> String {
     for path in &report.deadlines {
         let _ = writeln!(text, "{} -> {}: missed {}", path.from, path.to, path.missed);
     }
+    for wrong in &report.critical {
+        let _ = writeln!(text, "{wrong}");
+    }
     text
 }
 

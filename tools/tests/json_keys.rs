@@ -34,18 +34,18 @@ paths: [{ from: a, to: z, deadline: 10ms }]
 /// Deprecated names are there too, until 0.2: `thinned`, `closure_p99`, and of an edge `messages`
 /// and `highest`.
 const SUMMARY: &[&str] = &[
-    " bugs:list degraded:bool edges:list error:null exit_code:number failed_calls:number failures:list gates:list graph:text handles:list histograms:list metrics:object nodes:list notes:list outcome:text paths:list problems:list started:number tails:list wall_s:number workers:list",
+    " bugs:list critical:list degraded:bool edges:list error:null exit_code:number failed_calls:number failures:list gates:list graph:text handles:list histograms:list metrics:object nodes:list notes:list outcome:text paths:list problems:list started:number tails:list wall_s:number workers:list",
     "edges[] capacity:number counted:bool crossing:bool discarded:number from:text left:number lost:object received:number sent:number thinned:number to:text when_full:text",
     "edges[].lost expired:number unmatched:number",
     "failures[] call:text node:text number:number panicked:bool text:text",
     "gates[] gate:text text:text tripped:bool value:number",
     "histograms[] count:number max:number mean:number min:number node:text p50:null|number p90:null|number p99:null p999:null samples:number tag:text term:text to:null|text unit:text",
     "metrics both.messages:number discarded:number failed:number gaps:number imu.malformed:number imu.missing:number left:number lost:number lost.expired:number lost.malformed:number lost.unmatched:number missed:number model.batches:number model.mean_batch:number out.messages:number over_budget:number restarts:number thinned:number",
-    "nodes[] abandoned:bool backend:null|object batches:number discarded:object done:number failed:number gaps:number held:number kind:text lost:object metrics:object name:text over_budget:number pool_empty:number restarts:number taken:number thinned:object turns:number worker:number",
+    "nodes[] abandoned:bool backend:null|object batches:number criticality:text discarded:object done:number failed:number gaps:number held:number kind:text lost:object metrics:object name:text over_budget:number pool_empty:number restarts:number taken:number thinned:object turns:number worker:number",
     "nodes[].backend calls:number device:text failed:number last_error:null memory:number name:text ready:bool threads:number",
     "nodes[].lost malformed:number",
     "nodes[].metrics batches:number malformed:number mean_batch:number messages:number missing:number",
-    "paths[] closure_p99:null count:number deadline_ns:null|number from:text judged:null|number late:null|number max:number on_miss:null|text p50:number p90:null p99:null p999:null residual_p99:null samples:number silent:bool to:text untracked_behind:null",
+    "paths[] closure_p99:null count:number criticality:null|text deadline_ns:null|number from:text judged:null|number late:null|number max:number on_miss:null|text p50:number p90:null p99:null p999:null residual_p99:null samples:number silent:bool to:text untracked_behind:null",
     "tails[] beyond:number causes:list from:text judged:number limit_ns:number quantile:number to:text",
     "workers[] abandoned:bool cpu:number cpus:list floats:null name:text real_time:null refused:null wait:text",
 ];

@@ -260,6 +260,29 @@ impl OnGap {
     }
 }
 
+/// How much a run depends on a node or a path: what a failure, a loss or a miss there means for
+/// the result of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Criticality {
+    /// The run fails, with exit code 1.
+    Critical,
+    /// The run is degraded.
+    #[default]
+    Normal,
+    /// Nothing. A node has `on_error: detach` by default.
+    BestEffort,
+}
+
+impl Criticality {
+    /// The word used in YAML.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
 /// `on_error: { restart: { max: 3, backoff: 100ms, within: 1min } }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 pub(crate) struct RestartSpec {
@@ -352,6 +375,8 @@ pub(crate) struct NodePolicy {
     pub(crate) on_error: OnError,
     /// With `on_error: restart`: how often and how soon.
     pub(crate) restart: RestartSpec,
+    /// How much the run depends on the node.
+    pub(crate) criticality: Criticality,
     /// The longest time a call may take.
     pub(crate) budget: Option<Span>,
     /// Faults injected on purpose.
@@ -522,7 +547,7 @@ pub enum RtPolicy {
     Rr,
 }
 
-by_name!(OnMiss, Wait, WhenFull);
+by_name!(Criticality, OnMiss, Wait, WhenFull);
 
 impl serde::Serialize for RealTime {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

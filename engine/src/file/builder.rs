@@ -189,7 +189,8 @@ impl NodeBuilder {
         self.with("core", core)
     }
 
-    /// Sets another key of the node: `on_error`, `join`, `budget`, `fault`, `qos`, `clock`.
+    /// Sets another key of the node: `on_error`, `criticality`, `join`, `budget`, `fault`, `qos`,
+    /// `clock`.
     pub fn with(mut self, key: &str, value: impl Serialize) -> Self {
         self.map.set(key, value);
         self

@@ -12,7 +12,9 @@ pub(crate) use paths::WrittenPath;
 use crate::base::deprecation::Deprecation;
 use crate::base::document::{Key, Tree, Value};
 use crate::base::error::{Place, Problem, Problems, listed, suggest};
-use crate::base::policy::{EdgePolicy, Isolation, NodePolicy, OnMiss, RealTime, Schedule, Telemetry, Wait};
+use crate::base::policy::{
+    Criticality, EdgePolicy, Isolation, NodePolicy, OnMiss, RealTime, Schedule, Telemetry, Wait,
+};
 use crate::base::unit::{Bytes, Span};
 use crate::file::layers::{Expectation, Flat, Layers};
 use crate::file::record::recorders;
@@ -203,6 +205,7 @@ pub(crate) struct PathSpec {
     pub(crate) to: String,
     pub(crate) deadline: Option<Span>,
     pub(crate) on_miss: OnMiss,
+    pub(crate) criticality: Criticality,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]

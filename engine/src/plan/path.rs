@@ -5,8 +5,7 @@ use super::effort::Effort;
 use super::planner::Planner;
 use super::{EdgePlan, NodePlan, PathPlan};
 use crate::base::error::suggest;
-use crate::base::policy::JoinPolicy;
-use crate::base::policy::OnMiss;
+use crate::base::policy::{Criticality, JoinPolicy, OnMiss, WhenFull};
 use crate::base::unit::Span;
 use crate::exec::stage::Rules;
 use crate::file::spec::Doubt;
@@ -15,7 +14,7 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 impl Planner<'_> {
-    pub(super) fn paths(&mut self, nodes: &[NodePlan], whole: &[bool]) -> Vec<PathPlan> {
+    pub(super) fn paths(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], whole: &[bool]) -> Vec<PathPlan> {
         let spec = self.spec;
         let named: HashMap<&str, usize> = nodes.iter().enumerate().rev().map(|(at, n)| (n.name.as_str(), at)).collect();
         let mut paths = Vec::new();
@@ -44,17 +43,77 @@ impl Planner<'_> {
                     "write a source at `from`, and a sink downstream of the source at `to`",
                 );
             }
-            let ends = ends[0].zip(ends[1]).map(|(from, to)| (&nodes[from], &nodes[to]));
+            let indices = ends[0].zip(ends[1]);
+            let ends = indices.map(|(from, to)| (&nodes[from], &nodes[to]));
             let untracked = ends.and_then(|(from, to)| to.untracked.get(&from.stage.source));
+            let route = match indices {
+                Some((from, to)) if path.criticality == Criticality::Critical => self.route(from, to, nodes, edges),
+                _ => Vec::new(),
+            };
             paths.push(PathPlan {
                 from: path.from.clone(),
                 to: path.to.clone(),
                 deadline: path.deadline.map(crate::base::unit::Span::as_nanos),
                 on_miss: path.on_miss,
                 untracked_behind: untracked.map(|at| nodes[*at].name.clone()),
+                criticality: path.criticality,
+                route,
             });
         }
         paths
+    }
+
+    /// Returns the nodes through which messages may pass from a source to a sink.
+    fn route(&self, from: usize, to: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> Vec<usize> {
+        let (mut reach, mut todo) = (BTreeSet::from([to]), vec![to]);
+        while let Some(at) = todo.pop().filter(|_| self.effort.allows(1)) {
+            todo.extend(nodes[at].in_edges.iter().map(|edge| edges[*edge].from).filter(|from| reach.insert(*from)));
+        }
+        behind(from, nodes, edges).into_iter().filter(|at| reach.contains(at)).collect()
+    }
+
+    /// Refuses critical paths that cannot be judged or that the graph may give up. Notes edges that
+    /// may lose their messages.
+    pub(super) fn check_criticality(
+        &mut self,
+        paths: &[PathPlan],
+        nodes: &[NodePlan],
+        edges: &[EdgePlan],
+        notes: &mut Vec<String>,
+    ) {
+        let spec = self.spec;
+        let critical = std::iter::zip(paths, &spec.paths).filter(|(path, _)| path.criticality == Criticality::Critical);
+        for (path, written) in critical {
+            let name = format!("the critical path `{}` to `{}`", path.from, path.to);
+            if let Some(node) = &path.untracked_behind {
+                let message = format!(
+                    "{name} cannot be judged: messages from `{node}` do not carry the origin of `{}`",
+                    path.from
+                );
+                self.problem("E0170", &written.place, message, "write `criticality: normal` at the path");
+            }
+            for node in path.route.iter().map(|at| &nodes[*at]) {
+                if node.criticality() == Criticality::BestEffort {
+                    let message = format!("{name} passes through `{}`, which is `best_effort`", node.name);
+                    let help = format!("remove `criticality` at `{}` or at the path", node.name);
+                    self.problem("E0170", &written.place, message, help);
+                }
+            }
+            let is_on_route = |edge: &&EdgePlan| path.route.contains(&edge.from) && path.route.contains(&edge.to);
+            let is_lossy =
+                |edge: &&EdgePlan| matches!(edge.policy.when_full, WhenFull::DropNewest | WhenFull::DropOldest);
+            let lossy: Vec<String> =
+                edges.iter().filter(is_on_route).filter(is_lossy).map(|edge| format!("`{}`", edge.to_name)).collect();
+            if let Some(first) = lossy.first() {
+                let more = match lossy.len() {
+                    1 => String::new(),
+                    n => format!(" and {} more", n - 1),
+                };
+                notes.push(format!(
+                    "{name} loses messages when the edge to {first}{more} is full, and a lost message misses no deadline;                      write `when_full: latest` if only the newest message counts"
+                ));
+            }
+        }
     }
 
     /// Refuses deadlines that declared waits and call times exceed for every message. Notes

@@ -138,7 +138,8 @@ impl Planner<'_> {
         for node in &nodes {
             notes.extend(node.notices.iter().map(|notice| format!("`{}` {notice}", node.name)));
         }
-        let paths = self.paths(&nodes, &whole);
+        let paths = self.paths(&nodes, &edges, &whole);
+        self.check_criticality(&paths, &nodes, &edges, &mut notes);
         for path in &paths {
             if let Some(node) = &path.untracked_behind {
                 notes.push(format!(

@@ -177,6 +177,7 @@ fn copy_node(name: &str, kind: &str, device: &str, input: InputSpec, served: Opt
         policy: NodePolicy {
             on_error: policy.map(|policy| policy.on_error).unwrap_or_default(),
             restart: policy.map(|policy| policy.restart).unwrap_or_default(),
+            criticality: policy.map(|policy| policy.criticality).unwrap_or_default(),
             ..NodePolicy::default()
         },
         places: Places::default(),

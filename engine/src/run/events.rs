@@ -177,6 +177,8 @@ struct SeenPath {
     arrived: Pace,
     /// For how long nothing has arrived, if that is unusual.
     silent: Option<u64>,
+    /// How often that was so.
+    silences: u64,
 }
 
 impl SeenPath {
@@ -193,7 +195,9 @@ impl SeenPath {
         // Messages that come once a minute are not missed after three seconds.
         let silent = self.arrived.pause(now, SILENCE);
         let was = std::mem::replace(&mut self.silent, silent);
-        silent.filter(|_| was.is_none()).map(Silence::Begun)
+        let begun = silent.filter(|_| was.is_none());
+        self.silences += u64::from(begun.is_some());
+        begun.map(Silence::Begun)
     }
 }
 
@@ -306,12 +310,12 @@ impl Watcher {
         if matches!(clock, Clock::Monotonic) { tails.throttling.notes() } else { Vec::new() }
     }
 
-    /// Returns the paths through which nothing has arrived for an unusual time, by their indices in
-    /// the plan.
-    pub(crate) fn silent_paths(&self) -> Vec<usize> {
+    /// Returns how often nothing arrived through a path for an unusual time, and whether this is so
+    /// now, by the path's index in the plan.
+    pub(crate) fn silences(&self) -> HashMap<usize, (u64, bool)> {
         let seen = lock(&self.seen);
         let paths = self.watched.paths.iter().zip(&seen.paths);
-        paths.filter(|(_, seen)| seen.silent.is_some()).map(|((path, _), _)| path.at).collect()
+        paths.map(|((path, _), seen)| (path.at, (seen.silences, seen.silent.is_some()))).collect()
     }
 
     /// Returns the counters of every node, with its windows.

@@ -82,23 +82,30 @@ impl Running {
             started: self.started_at,
             wall,
             outcome,
-            nodes: self.node_reports(&mut results, outcome),
+            nodes: self.node_reports(&mut results, &failures.counts, outcome),
             edges: self.edge_reports(&results),
             workers: self.worker_reports(&results),
             handles,
             histograms: self.histogram_reports(std::mem::take(&mut results.histograms)),
             deadlines: self.deadline_reports(),
             tails,
+            critical: Vec::new(),
             failures: failures.kept.iter().map(|f| FailureReport::new(name(f.node), f)).collect(),
             failed_calls: failures.counts.values().sum(),
             bugs: results.bugs,
             notes: [plan.notes().to_vec(), std::mem::take(&mut *lock(&self.shared.notes)), throttled].concat(),
         };
         report.check_accounting(|edge| results.left.get(&edge).copied().unwrap_or(0));
+        report.judge_criticality();
         report
     }
 
-    fn node_reports(&self, results: &mut RunResults, outcome: Outcome) -> Vec<NodeReport> {
+    fn node_reports(
+        &self,
+        results: &mut RunResults,
+        failures: &HashMap<usize, u64>,
+        outcome: Outcome,
+    ) -> Vec<NodeReport> {
         self.plan
             .nodes()
             .iter()
@@ -144,6 +151,8 @@ impl Running {
                     restarts: counts.restarts.get(),
                     batches: counts.batches.get(),
                     abandoned: results.abandoned[node.worker],
+                    criticality: node.criticality(),
+                    failures: failures.get(&i).copied().unwrap_or(0),
                     backend: self.shared.backend_status(i, counts.batches.get()),
                     metrics,
                 }
@@ -232,7 +241,11 @@ impl Running {
     }
 
     fn deadline_reports(&self) -> Vec<DeadlineReport> {
-        let silent = self.watcher.silent_paths();
+        let silences = self.watcher.silences();
+        let expired = |node: &usize| -> u64 {
+            let edges = &self.plan.nodes()[*node].in_edges;
+            edges.iter().map(|edge| self.edges[*edge].lost(Reason::Expired)).sum()
+        };
         self.plan
             .paths()
             .iter()
@@ -246,8 +259,11 @@ impl Running {
                     on_miss: path.on_miss,
                     judged: judged.all.get(),
                     missed: judged.missed.get(),
-                    silent: silent.contains(&at),
+                    silent: silences.get(&at).is_some_and(|(_, is_now)| *is_now),
                     untracked_behind: path.untracked_behind.clone(),
+                    criticality: path.criticality,
+                    silences: silences.get(&at).map_or(0, |(count, _)| *count),
+                    expired: path.route.iter().map(expired).sum(),
                 })
             })
             .collect()

@@ -8,7 +8,7 @@ use crate::text::table::Table;
 use limen::Plan;
 use limen::node::Cost;
 use limen::plan::{NodePlan, Placement, WorkerPlan};
-use limen::policy::{OnError, Schedule, WhenFull};
+use limen::policy::{Criticality, OnError, Schedule, WhenFull};
 use limen::unit::{show_bytes, show_ns};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -140,6 +140,7 @@ pub fn plan_json(plan: &Plan) -> Value {
             "thread": plan.workers()[node.worker].name,
             "why": why(plan, node),
             "on_error": node.on_error().name(),
+            "criticality": node.criticality().name(),
             "inserted": node.inserted,
             "outputs": outputs.collect::<Vec<_>>(),
             "notes": node.notes,
@@ -155,9 +156,10 @@ pub fn plan_json(plan: &Plan) -> Value {
             "crossing": edge.crossing,
         })
     });
-    let paths = plan.paths().iter().map(
-        |path| json!({ "from": path.from, "to": path.to, "deadline": path.deadline, "on_miss": path.on_miss.name() }),
-    );
+    let paths = plan.paths().iter().map(|path| {
+        let (on_miss, criticality) = (path.on_miss.name(), path.criticality.name());
+        json!({ "from": path.from, "to": path.to, "deadline": path.deadline, "on_miss": on_miss, "criticality": criticality })
+    });
     let memory = plan.memory();
     json!({
         "graph": plan.graph(),
@@ -182,7 +184,8 @@ pub fn plan_json(plan: &Plan) -> Value {
 }
 
 fn workers(text: &mut String, plan: &Plan) {
-    let headings = ["<thread", "CPU", "<wait", "<node", "<kind", "<role", "<cost", "<schedule", "<on error"];
+    let headings =
+        ["<thread", "CPU", "<wait", "<node", "<kind", "<role", "<cost", "<schedule", "<on error", "<criticality"];
     let mut table = Table::new(headings).named_by(3);
     for worker in plan.workers() {
         let cpu = worker.cpu().map_or_else(|| "any".into(), |cpu| cpu.to_string());
@@ -200,6 +203,11 @@ fn workers(text: &mut String, plan: &Plan) {
                 node.cost.name().into(),
                 schedule,
                 if node.on_error() == OnError::Stop { String::new() } else { node.on_error().name().into() },
+                if node.criticality() == Criticality::Normal {
+                    String::new()
+                } else {
+                    node.criticality().name().into()
+                },
             ]);
         }
     }
@@ -281,7 +289,11 @@ fn memory(text: &mut String, plan: &Plan) {
 fn paths(text: &mut String, plan: &Plan) {
     for path in plan.paths() {
         let deadline = path.deadline.map_or_else(|| "no deadline".into(), |ns| format!("deadline {}", show_ns(ns)));
-        paragraph(text, "path: ", &format!("{} -> {}, {deadline}", path.from, path.to));
+        let criticality = match path.criticality {
+            Criticality::Normal => String::new(),
+            other => format!(", {}", other.name()),
+        };
+        paragraph(text, "path: ", &format!("{} -> {}, {deadline}{criticality}", path.from, path.to));
     }
 }
 

@@ -3,7 +3,7 @@
 
 use limen::Registry;
 use limen::plan::Role;
-use limen::policy::{NAME, OnError, Qos};
+use limen::policy::{Criticality, NAME, OnError, Qos};
 use limen::schema::{NODE, maps};
 use limen::unit::Span;
 use schemars::{JsonSchema, schema_for};
@@ -151,6 +151,7 @@ fn settings() -> Value {
         "core": { "type": "integer", "minimum": 0, "maximum": 1023 },
         "cpu": { "type": "integer", "minimum": 0, "maximum": 1023 },
         "on_error": { "$ref": "#/$defs/on_error" },
+        "criticality": value::<Criticality>("How much the run depends on the node; `normal` by default."),
         "join": { "$ref": "#/$defs/join" },
         "budget": value::<Span>("The longest time a call should take."),
         "fault": { "$ref": "#/$defs/fault" },

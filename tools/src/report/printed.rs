@@ -43,6 +43,7 @@ pub fn show_report(report: &Report, detail: Detail) -> String {
     let bad = report.exit_code() != 0 || report.is_degraded();
     if detail != Detail::Problems || bad {
         headline(&mut text, report, &index);
+        report.critical.iter().for_each(|wrong| paragraph(&mut text, "critical: ", wrong));
     }
     if detail != Detail::Problems {
         latency::latencies(&mut text, report, &index);

@@ -7,15 +7,16 @@
 //! degraded     calls failed, messages were lost or nodes were abandoned, and the run went on
 //! started      seconds since 1970, or null if nothing was started
 //! wall_s       seconds
-//! nodes[]      name, kind, worker (index of workers), taken, done, failed, held, turns, pool_empty, over_budget, gaps, restarts, batches, abandoned,
+//! nodes[]      name, kind, worker (index of workers), taken, done, failed, held, turns, pool_empty, over_budget, gaps, restarts, batches, abandoned, criticality ("critical" | "normal" | "best_effort"),
 //!              lost {reason: n}, discarded {reason: n}, backend (or null) {name, device, threads, memory in bytes, ready, calls, failed, last_error (or null)}, metrics {name: number}
 //! edges[]      from, to, capacity, when_full, crossing, sent, received, lost {reason: n}, discarded (how many of `lost` were discarded on purpose), left, counted
 //! handles[]    name, kind ("inlet" | "outlet" | "tap"), sent, received, lost {reason: n}, discarded (as for edges), left, counted
 //! workers[]    name, cpu (null: any), floats (null, or why it is not pinned), cpus (those it may run on), refused (null or why), wait, real_time (null, or policy and priority), abandoned
-//! paths[]      from, to, deadline_ns, on_miss (or null), count, samples (those of the count that were recorded), late and judged (or null), silent (nothing arrived at the end), untracked_behind (a node, or null), p50 .. max in ns, residual_p99 (of the sink)
+//! paths[]      from, to, deadline_ns, on_miss (or null), count, samples (those of the count that were recorded), late and judged (or null), silent (nothing arrived at the end), untracked_behind (a node, or null), criticality (or null), p50 .. max in ns, residual_p99 (of the sink)
 //! tails[]      why the slowest messages of a path were slow: from, to, quantile, limit_ns, beyond (messages), judged (how many of them), causes[] {cause, node (or null), behind (a node, or null), messages, excess_ns (over the median, in all), longest_ns, text}
 //! histograms[] tag, node, to (or null), term, unit ("ns" | "messages"), count, samples, min, p50, p90, p99, p999, max, mean
 //! metrics      {name: number}, by the names of --fail-on: lost, lost.reason, discarded, left, failed, and each node's as node.name
+//! critical[]   sentences; what went wrong at critical nodes and paths, which fails the run
 //! failures[]   of the first failed calls: node, call, number, text, panicked
 //! failed_calls the number of all failed calls
 //! notes[]      sentences
@@ -68,6 +69,7 @@ pub struct Summary<'a> {
     pub histograms: &'a [HistogramReport],
     #[serde(serialize_with = "old_names::serialize")]
     pub metrics: BTreeMap<String, f64>,
+    pub critical: &'a [String],
     pub failures: &'a [FailureReport],
     pub failed_calls: u64,
     pub notes: &'a [String],
@@ -91,6 +93,7 @@ pub struct PathSummary<'a> {
     pub judged: Option<u64>,
     pub silent: bool,
     pub untracked_behind: Option<&'a str>,
+    pub criticality: Option<&'static str>,
     pub p50: Option<u64>,
     pub p90: Option<u64>,
     pub p99: Option<u64>,
@@ -117,6 +120,7 @@ impl<'a> Summary<'a> {
             tails: &report.tails,
             histograms: &report.histograms,
             metrics: metrics(report),
+            critical: &report.critical,
             failures: &report.failures,
             failed_calls: report.failed_calls,
             notes: &report.notes,
@@ -179,6 +183,7 @@ fn paths(report: &Report) -> Vec<PathSummary<'_>> {
             judged: deadline.map(|d| d.judged),
             silent: deadline.is_some_and(|d| d.silent),
             untracked_behind: deadline.and_then(|d| d.untracked_behind.as_deref()),
+            criticality: deadline.map(|d| d.criticality.name()),
             p50: quantile(0.5),
             p90: quantile(0.9),
             p99: quantile(0.99),

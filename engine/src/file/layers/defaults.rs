@@ -5,7 +5,7 @@ use crate::base::document::{Key, Tree, Value};
 use crate::base::error::{Problem, Problems};
 
 /// The identity of a node and its connections have no defaults.
-const NODE: [&str; 7] = ["core", "cpu", "on_error", "join", "budget", "fault", "config"];
+const NODE: [&str; 8] = ["core", "cpu", "on_error", "criticality", "join", "budget", "fault", "config"];
 
 /// Fills the nodes of a flat graph: the defaults of a kind precede those of all nodes.
 pub(super) fn fill(graph: &mut Tree, defaults: &Tree, budget: &Budget, problems: &mut Problems) {

@@ -4,7 +4,7 @@ use super::{InputSpec, NodeSpec, Placed, Places, SpecReader, is_name};
 use crate::base::deprecation::Deprecation;
 use crate::base::document::{Key, Tree, Value};
 use crate::base::error::{Place, Problem};
-use crate::base::policy::{ClockOffset, EdgePolicy, FaultSpec, NodePolicy, OnError, OnGap, RestartSpec};
+use crate::base::policy::{ClockOffset, Criticality, EdgePolicy, FaultSpec, NodePolicy, OnError, OnGap, RestartSpec};
 use crate::base::unit::{Offset, Span, show_ns};
 use std::collections::HashMap;
 
@@ -49,8 +49,21 @@ impl SpecReader<'_> {
 
     fn node(&mut self, key: &Key, tree: &Tree) -> NodeSpec {
         self.name(key, "a node");
-        let known =
-            ["kind", "config", "from", "inputs", "core", "cpu", "on_error", "join", "budget", "fault", "qos", "clock"];
+        let known = [
+            "kind",
+            "config",
+            "from",
+            "inputs",
+            "core",
+            "cpu",
+            "on_error",
+            "criticality",
+            "join",
+            "budget",
+            "fault",
+            "qos",
+            "clock",
+        ];
         let mut node = NodeSpec {
             name: key.name.clone(),
             place: key.place.clone(),
@@ -103,6 +116,7 @@ impl SpecReader<'_> {
                 "core" => node.core = self.number(value, "core", 0..=1023),
                 "cpu" => node.cpu = self.number(value, "cpu", 0..=1023),
                 "on_error" => (policy.on_error, policy.restart) = self.on_error(value),
+                "criticality" => policy.criticality = value.read(self.problems).unwrap_or_default(),
                 "qos" => policy.qos = value.read(self.problems),
                 "clock" => policy.clock = self.clock(value).unwrap_or_default(),
                 "join" => {
@@ -116,6 +130,16 @@ impl SpecReader<'_> {
                 "budget" => policy.budget = value.read(self.problems),
                 "fault" => policy.fault = self.fault(value),
                 _ => {}
+            }
+        }
+        if node.policy.criticality == Criticality::BestEffort {
+            match node.places.get("on_error").cloned() {
+                None => node.policy.on_error = OnError::Detach,
+                Some(place) if node.policy.on_error == OnError::Stop => {
+                    let message = format!("`{}` is `best_effort`, but its failure would end the run", key.name);
+                    self.problem("E0170", &place, message, "write `on_error: detach`, or `criticality: normal`");
+                }
+                Some(_) => {}
             }
         }
         if node.core.is_some() && node.cpu.is_some() {

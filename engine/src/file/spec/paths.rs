@@ -2,7 +2,7 @@
 
 use super::{PathSpec, SpecReader};
 use crate::base::document::{Tree, Value};
-use crate::base::policy::OnMiss;
+use crate::base::policy::{Criticality, OnMiss};
 use crate::base::unit::Span;
 use crate::file::schema::NODE;
 use schemars::JsonSchema;
@@ -22,6 +22,9 @@ pub(crate) struct WrittenPath {
     /// What happens to late messages; `count` by default.
     #[serde(default)]
     on_miss: OnMiss,
+    /// How much the run depends on the path; `normal` by default.
+    #[serde(default)]
+    criticality: Criticality,
 }
 
 impl SpecReader<'_> {
@@ -45,17 +48,26 @@ impl SpecReader<'_> {
                 let message = format!("`on_miss: {}` requires a `deadline`", on_miss.name());
                 self.problem("E0118", &item.place, message, "add `deadline: 10ms`");
             }
+            if let Some(WrittenPath { deadline: None, criticality: Criticality::Critical, .. }) = written {
+                let message = "`criticality: critical` requires a `deadline`";
+                self.problem("E0118", &item.place, message, "add `deadline: 10ms`");
+            }
+            if let Some(WrittenPath { criticality: Criticality::BestEffort, on_miss: OnMiss::Stop, .. }) = written {
+                let message = "a `best_effort` path would end the run at its first miss";
+                self.problem("E0170", &item.place, message, "write `on_miss: drop`, or `criticality: normal`");
+            }
             // Its ends are checked even if the rest could not be read.
             let end = |key| item.get(key).and_then(Tree::as_text).unwrap_or_default().to_string();
-            let WrittenPath { from, to, deadline, on_miss } = written.unwrap_or_else(|| WrittenPath {
+            let WrittenPath { from, to, deadline, on_miss, criticality } = written.unwrap_or_else(|| WrittenPath {
                 from: end("from"),
                 to: end("to"),
                 deadline: None,
                 on_miss: OnMiss::Count,
+                criticality: Criticality::Normal,
             });
             let (place, deadline_place) = (item.place.clone(), item.locate("deadline"));
             let (from, to) = (self.meant(from), self.meant(to));
-            paths.push(PathSpec { place, deadline_place, from, to, deadline, on_miss });
+            paths.push(PathSpec { place, deadline_place, from, to, deadline, on_miss, criticality });
         }
         paths
     }
