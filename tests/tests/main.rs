@@ -10,6 +10,7 @@ mod deadlines;
 mod delivery;
 mod devices;
 mod events;
+mod fail_safe;
 mod failed_starts;
 mod faults;
 mod handles;
