@@ -49,7 +49,7 @@ pub struct Batch {
     /// contains only messages that have already arrived.
     pub within: Option<Span>,
     /// Number of messages that leave the window after a full batch. The remaining messages are
-    /// context for the next batch. By default, all messages leave.
+    /// context for the next batch. By default, all messages leave the window.
     pub stride: Option<usize>,
 }
 

@@ -43,16 +43,18 @@ pub(crate) struct InletConfig {
     /// Type and shape of a message: `u8[480,640,3]`. `f32[<=300,6]` sets the greatest length of a
     /// dim.
     pub spec: Option<String>,
-    /// The order of an image's dims. Required only if a downstream node depends on the order.
+    /// The order of an image's dims. `layout` is required only if a downstream node depends on the
+    /// order.
     pub layout: Option<Layout>,
     /// Meaning of the message's elements. Default: `numbers`. Tables and JSON files store `text` as
     /// text.
     #[serde(default)]
     pub content: Content,
     /// Maximum number of messages that wait to enter the graph, at least 1. Default: the number of
-    /// messages that fit in 4 MiB, from 2 to 16.
+    /// messages that fit in 4 MiB, but at least 2 and at most 16.
     pub capacity: Option<usize>,
-    /// Maximum number of buffers that the program has on loan at once, at least 1. Default: 2.
+    /// Maximum number of buffers, at least 1, that the program may borrow at the same time.
+    /// Default: 2.
     #[serde(default = "two")]
     pub hold: usize,
 }

@@ -38,10 +38,11 @@ pub(crate) struct OutletConfig {
     /// Expected type and shape of a message: `f32[10]`. limen rejects a graph in which the input
     /// differs.
     pub spec: Option<String>,
-    /// Expected order of an image's dims. limen rejects a graph in which the input differs.
+    /// Expected order of an image's dims. limen rejects a graph in which the input has a different
+    /// order.
     pub layout: Option<Layout>,
     /// Maximum number of messages that wait for the program, at least 1. The program may also keep
-    /// this number of received messages. Default: 8.
+    /// up to `hold` received messages. Default: 8.
     #[serde(default = "eight")]
     pub hold: usize,
 }

@@ -110,10 +110,10 @@ pub enum Layout {
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Content {
-    /// Independent numbers.
+    /// Plain numbers, neither raw bytes nor text.
     #[default]
     Numbers,
-    /// Bytes of another format, such as a packet or a part of a file.
+    /// Raw bytes, such as a packet or part of a file.
     Bytes,
     /// UTF-8 text, such as a line or a name.
     Text,
