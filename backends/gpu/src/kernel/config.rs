@@ -7,9 +7,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Runs a user-supplied program on a device, on the messages of its inputs. On `wgpu`, the program
-/// is a WGSL compute shader. On `cuda`, the program is a CUDA kernel: CUDA C (`.cu`), PTX (`.ptx`)
-/// or code for one architecture (`.cubin`).
+/// Runs a user-supplied GPU program on the messages of its inputs. On `wgpu`, the program is a WGSL
+/// compute shader. On `cuda`, the program is a CUDA kernel: CUDA C (`.cu`), PTX (`.ptx`) or code
+/// for one architecture (`.cubin`).
 ///
 /// Each port of a shader is a variable of the same name in group 0. An input is a `var<storage,
 /// read>`, except inputs of `in_place`. An output is a `var<storage, read_write>`. The shader reads
@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 /// kernel receives its arguments in the order of `arguments`. An argument is a pointer to the
 /// elements of a port, or a number.
 ///
-/// Messages stay on the device. limen inserts copies where adjacent nodes need the messages in host
-/// memory.
+/// Messages stay on the device. limen inserts copy nodes where adjacent nodes need the messages in
+/// host memory.
 ///
 /// A kernel runs only with `allow_kernels: true` in its config and `--allow-kernels` on the command
 /// line.
@@ -28,19 +28,19 @@ pub struct KernelConfig {
     pub source: String,
     /// The device, `wgpu` or `cuda`. By default, the source file's extension selects the device.
     pub device: Option<String>,
-    /// The entry point of a shader (default: the only one), or the name of a CUDA kernel. A CUDA
-    /// kernel must be declared `extern "C"`.
+    /// The entry point of a shader (default: the only entry point), or the name of a CUDA kernel. A
+    /// CUDA kernel must be declared `extern "C"`.
     pub entry: Option<String>,
     /// The dims of each input, as names or lengths: `{ x: [h, w, 3] }`. All dims with the same name
     /// must have the same length.
     pub inputs: BTreeMap<String, Vec<Expression>>,
     /// Element type and dims of each output: `{ y: { dtype: f32, shape: [h, w / 2] } }`. The
-    /// lengths are expressions of the names in `inputs`.
+    /// lengths are expressions over the dim names in `inputs`.
     pub outputs: BTreeMap<String, KernelOutput>,
     /// The number of workgroups (WGSL) or blocks (CUDA), along up to three dims: `[ceil_div(h * w,
     /// 64)]`.
     pub grid: Vec<Expression>,
-    /// CUDA only: the threads of a block, along up to three dims: `[16, 16]`.
+    /// CUDA only: the number of threads per block, along up to three dims: `[16, 16]`.
     #[serde(default)]
     pub block: Vec<Expression>,
     /// CUDA only: bytes of dynamic shared memory per block, in addition to the shared memory that
@@ -50,29 +50,29 @@ pub struct KernelConfig {
     /// with its type: `[x, y, { i32: h * w }, { f32: 0.5 }]`.
     #[serde(default)]
     pub arguments: Vec<KernelArgument>,
-    /// CUDA C only: macros. A value is a number or an expression of the names in `inputs`: `{
+    /// CUDA C only: macros. A value is a number or an expression over the dim names in `inputs`: `{
     /// RADIUS: 3 }`.
     #[serde(default)]
     pub defines: BTreeMap<String, KernelNumber>,
     /// WGSL only: values of the shader's `override` constants. A value is a number or an expression
-    /// of the names in `inputs`: `{ GAIN: 0.5, WIDTH: w }`.
+    /// over the dim names in `inputs`: `{ GAIN: 0.5, WIDTH: w }`.
     #[serde(default)]
     pub constants: BTreeMap<String, KernelNumber>,
     /// Outputs that start as a copy of an input instead of zeros: `{ y: x }`. The shader reads and
     /// writes `y`, and has no variable `x`.
     #[serde(default)]
     pub in_place: BTreeMap<String, String>,
-    /// The longest time that a call may take, at most 120 s. Default: 120 s. On `wgpu`, the time
-    /// starts at the end of the previous call on the device. On `cuda`, the time starts when the
-    /// call is enqueued. If a call takes longer, the node abandons the call and the device is lost.
-    /// The limit stops programs that never end. The worker checks the limit between turns, so a
-    /// call that is slightly late may pass. While another node's call waits for the device, the
-    /// worker does not check the limit.
+    /// The longest time that a call may take, at most 120 s. Default: 120 s. On `wgpu`, the time of
+    /// a call starts when the previous call on the device ends. On `cuda`, the time of a call
+    /// starts when the call is enqueued. If a call takes longer, the node abandons the call and the
+    /// device is lost. `time_limit` stops programs that do not end. The worker checks the limit
+    /// between turns, so a call that is slightly late may pass. The worker does not check the limit
+    /// while a call of another node waits for the device.
     pub time_limit: Option<Span>,
-    /// Allows the program to run. `--allow-kernels` on the command line is also required.
+    /// Allows the program to run. The option `--allow-kernels` is also required.
     #[serde(default)]
     pub allow_kernels: bool,
-    /// A recorded case: an `.npz` whose arrays have the names of the ports. limen checks the
+    /// A recorded case: an `.npz` with one array per port, named like the port. limen checks the
     /// kernel's outputs against the recorded case while planning.
     pub verify: Option<String>,
     /// Absolute tolerance for the outputs of `verify`. Default: 1e-5.

@@ -14,8 +14,9 @@ use serde::Deserialize;
 use std::sync::Arc;
 
 /// Copies messages of fixed shapes from the input `in` to the output `out`, between host memory and
-/// the memory of a device. limen inserts these nodes automatically where the two ends of a
-/// connection use different memory. A graph may also contain these nodes explicitly.
+/// the memory of a device. limen inserts `to_device` and `to_host` nodes automatically where the
+/// two ends of a connection use different memory. A graph may also contain `to_device` and
+/// `to_host` nodes explicitly.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CopyConfig {
     /// The device: `wgpu` or `cuda`. The build must support this device.

@@ -23,12 +23,12 @@ pub struct MockConfig {
     /// Name and spec of one item of each input, such as `f32[1,8,8]`.
     pub inputs: BTreeMap<String, String>,
     /// Name and spec of one item of each output. Element j is j plus the sum of the elements of the
-    /// item's first input, in alphabetical order of the inputs.
+    /// item's alphabetically first input.
     pub outputs: BTreeMap<String, String>,
     /// Computing time of a call, for any batch size. Default: 0.
     #[serde(default = "no_time")]
     pub latency: Span,
-    /// Additional computing time for each item. Default: 0.
+    /// Additional computing time for each item of a batch. Default: 0.
     #[serde(default = "no_time")]
     pub per_item: Span,
     /// Every n-th call fails. By default, no call fails.

@@ -13,7 +13,7 @@ use serde::Deserialize;
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct LayerConfig {
     /// The matrix, `[n, k]`, of any element type. limen widens 4-bit and FP8 weights to `f32`.
-    /// Weights that `quantize` converts to 8 bits stay 8 bits wide in memory.
+    /// Weights that `quantize` converts to 8 bits also use 8 bits in memory.
     pub weight: WeightConfig,
     /// The bias, `[n]`. By default, the layer has no bias.
     pub bias: Option<WeightConfig>,

@@ -194,8 +194,8 @@ pub enum Precision {
     #[default]
     F32,
     /// 16-bit weights and intermediate results, with 32-bit arithmetic. `f16` halves memory and
-    /// keeps 3 decimal digits instead of 7. Supported by `cuda`, and by `wgpu` if the adapter
-    /// supports `f16`.
+    /// keeps 3 decimal digits instead of 7. Supported by `cuda`, and by `wgpu` on an adapter with
+    /// `f16`.
     F16,
     /// Like `f16`, but with 2 decimal digits and the range of `f32`. Supported by `cuda`.
     Bf16,

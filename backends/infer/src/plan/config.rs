@@ -37,24 +37,24 @@ pub struct InferConfig {
     /// checksum. limen rejects a model that differs from the manifest.
     pub manifest: Option<String>,
     /// The backend that runs the model. Default: `rten`. `auto` selects the first of `ort`, `rten`
-    /// and `tract` that can run the model. If `limen-run calibrate` measured the backends, `auto`
-    /// selects the fastest, also on a GPU.
+    /// and `tract` that can run the model. After `limen-run calibrate` has measured the backends,
+    /// `auto` selects the fastest backend, including backends on a GPU.
     #[serde(default = "rten")]
     #[schemars(with = "BackendName")]
     pub backend: String,
-    /// The execution provider of `backend: ort`. Default: `cpu`. With any other provider, `backend:
-    /// auto` selects `ort`.
+    /// The execution provider of `backend: ort`. Default: `cpu`. If the provider is not `cpu`,
+    /// `backend: auto` selects `ort`.
     #[serde(default)]
     pub provider: OrtDevice,
-    /// `true` lets ONNX Runtime run operators on the CPU if the `provider:` does not support the
-    /// operators. By default, limen rejects a model with an unsupported operator.
+    /// `true` lets ONNX Runtime run operators on the CPU that the `provider:` does not support. By
+    /// default, limen rejects a model with an unsupported operator.
     #[serde(default)]
     pub cpu_fallback: bool,
-    /// Options of the `provider:`. For `webgpu`: `preferredLayout` (`NCHW`, `NHWC`),
-    /// `powerPreference` (`high-performance`, `low-power`), `enableInt64` (`'0'`, `'1'`),
-    /// `storageBufferCacheMode` (`disabled`, `lazyRelease`, `simple`, `bucket`), `validationMode`
-    /// (`disabled`, `wgpuOnly`, `basic`, `full`). `NHWC` requires `verify:`, because the plugin
-    /// miscomputes some convolutions with this layout.
+    /// Options that limen passes to the execution provider in `provider:`. For `webgpu`:
+    /// `preferredLayout` (`NCHW`, `NHWC`), `powerPreference` (`high-performance`, `low-power`),
+    /// `enableInt64` (`'0'`, `'1'`), `storageBufferCacheMode` (`disabled`, `lazyRelease`, `simple`,
+    /// `bucket`), `validationMode` (`disabled`, `wgpuOnly`, `basic`, `full`). `NHWC` requires
+    /// `verify:`, because the plugin miscomputes some convolutions with this layout.
     ///
     /// For `cuda`: `cudnn_conv_algo_search` (`EXHAUSTIVE`, `HEURISTIC`, `DEFAULT`),
     /// `cudnn_conv_use_max_workspace` (`'0'`, `'1'`), `prefer_nhwc` (`'0'`, `'1'`), `use_tf32`
@@ -75,27 +75,27 @@ pub struct InferConfig {
     pub batch: Batch,
     /// The dim of the model's inputs that counts the messages of a call. Default: `first`, or
     /// `none` if the first dim has a fixed length other than 1. With `none`, the first dim is part
-    /// of each message, and a call has one message. Examples of such a dim are the points of a
-    /// cloud and the nodes of a graph.
+    /// of each message, and each call has one message. Use `none` if the first dim counts, for
+    /// example, the points of a cloud or the nodes of a graph.
     #[serde(default)]
     pub batch_dim: BatchDim,
-    /// Batch sizes in ascending order: `[1, 4]`. limen pads each batch to the next of these sizes,
-    /// or to the largest batch. By default, a backend that compiles a model for each batch size,
-    /// such as `tract`, pads to powers of two. With `provider: cuda` or `tensorrt`, `ort` pads to
-    /// the largest batch, because a call with a new batch size is slow. All other backends do not
-    /// pad.
+    /// Batch sizes in ascending order: `[1, 4]`. limen pads each batch to the smallest listed size
+    /// that fits the batch, or to the largest batch. By default, a backend that compiles a model
+    /// for each batch size, such as `tract`, pads to powers of two. With `provider: cuda` or
+    /// `tensorrt`, `ort` pads to the largest batch, because a call with a new batch size is slow.
+    /// All other backends do not pad.
     #[serde(default)]
     pub buckets: Vec<usize>,
     /// When limen prepares the model. Default: `eager`.
     #[serde(default)]
     pub load: Load,
-    /// Number of threads inside one call, 1 to 256. Default: 1. More threads help only large
-    /// models. Small models become slower.
+    /// Number of threads inside one call, 1 to 256. Default: 1. More threads speed up only large
+    /// models and slow down small models.
     #[serde(default = "one")]
     pub threads: usize,
     /// Maximum number of concurrent calls, 1 to 256. Default: 1. Each call has its own thread,
     /// which may run on any of the run's cores. Outputs keep the order of the inputs. With
-    /// `on_error: skip`, a failed call fails only the messages of this call.
+    /// `on_error: skip`, a failed call loses only the messages of that call.
     #[serde(default = "one")]
     pub in_flight: usize,
     /// Outputs that are inputs of the next call of the same stream, as in a recurrent model. State
@@ -109,9 +109,10 @@ pub struct InferConfig {
     #[schemars(skip)]
     pub constants: BTreeMap<String, ConstantConfig>,
     /// The greatest lengths of the dims of an output, by port: `{ boxes: [100, 6] }`. `{ boxes: 100
-    /// }` sets the only undeclared dim. Use `max` for outputs with a length that depends on the
-    /// values of a message. Each message then has its own length. The default is the limit that the
-    /// model's operators imply, if limen can derive a limit. A call with a longer output fails.
+    /// }` sets the length of the only dim that the model does not declare. Use `max` for outputs
+    /// with a length that depends on the values of a message. The length of the output then varies
+    /// between messages. Default: the limit that limen derives from the model's operators, if
+    /// possible. A call with a longer output fails.
     #[serde(default)]
     pub max: BTreeMap<String, MaxConfig>,
     /// The input of a trial run before the graph starts: an `.npz` with arrays for some of the
@@ -119,50 +120,52 @@ pub struct InferConfig {
     /// recorded case. Without a recorded case, the trial run uses zeros, and ones if the model
     /// fails on zeros.
     pub trial: Option<String>,
-    /// Number of call shapes that stay compiled, for a backend that compiles for each shape, such
-    /// as `tract`. Default: 16.
+    /// Number of compiled call shapes to keep, for a backend that compiles for each shape, such as
+    /// `tract`. Default: 16.
     #[serde(default = "sixteen")]
     pub plans: usize,
     /// What happens to a stream's state after a missing message. Default: `keep`.
     #[serde(default)]
     pub on_skip: OnSkip,
-    /// What happens to the state when a stream ends and another stream begins, for example in each
-    /// pass over a file. Default: `reset`.
+    /// What happens to the state when a new stream begins, for example at each pass over a file.
+    /// Default: `reset`.
     #[serde(default)]
     pub on_end: OnEnd,
     /// `false` copies the messages of a GPU model to and from host memory within each call. By
-    /// default, messages stay on the GPU if an adjacent node also keeps messages on the GPU. The
-    /// messages need fixed shapes and elements of type `f32` or `i32`. Inputs may also be `u8`.
+    /// default, messages stay on the GPU if an adjacent node also keeps messages on the GPU. Only
+    /// messages with fixed shapes and elements of type `f32` or `i32` can stay on the GPU. Input
+    /// messages may also have elements of type `u8`.
     #[serde(default = "yes")]
     pub resident: bool,
-    /// Precision of weights and intermediate results. Default: `f32`. The other values require a
-    /// recorded case in `verify:`.
+    /// Precision of weights and intermediate results. Default: `f32`. A precision other than `f32`
+    /// requires a recorded case in `verify:`.
     #[serde(default)]
     pub precision: Precision,
-    /// After this time without a call, the node makes a call on zeros: `50ms`. Use `keep_warm` if
-    /// the device saves power between calls, or if other programs fill the device's caches.
+    /// Idle time after which the node makes a call on zeros, such as `50ms`. Use `keep_warm` if the
+    /// device saves power between calls, or if other programs fill the device's caches.
     /// `warm_calls` counts the calls on zeros. A message that arrives during a call on zeros waits
     /// until the call ends.
     pub keep_warm: Option<Span>,
     /// `true` computes `f64` as `f32`, with 7 decimal digits instead of 15. The narrowing applies
     /// to `f64` inputs and outputs. With `rten`, `wgpu` and `cuda`, the narrowing also applies to
     /// `f64` inside the model. A decision tree may choose another branch for a value close to a
-    /// threshold. By default, limen rejects a model with such `f64` values.
+    /// threshold. By default, limen rejects models that require this narrowing.
     #[serde(default)]
     pub allow_narrowing: bool,
     /// Check of the inputs and outputs of every call. Default: `none`.
     #[serde(default)]
     pub guard: Guard,
     /// Recorded inputs and outputs. While planning, limen runs the model three times on the
-    /// recorded inputs. The graph does not start if an output differs by more than the tolerance.
+    /// recorded inputs. The graph does not start if an output differs from the recorded output by
+    /// more than the tolerance.
     pub verify: Option<VerifyConfig>,
     /// A second backend that repeats some of the calls while the graph runs. The report contains
     /// the difference between the outputs of the two backends.
     pub shadow: Option<ShadowConfig>,
     /// The backend that repeats a call if the device of `wgpu` or `cuda` was lost during the call.
     /// The metric `fallback_calls` counts the repeated calls. With `wgpu`, the next call reopens
-    /// the device, at most three times in 60 s. With `fallback`, messages are copied within the
-    /// calls. By default, a call fails if the device is lost.
+    /// the device, at most three times in 60 s. With `fallback`, each call copies messages to and
+    /// from host memory. By default, a call fails if the device is lost.
     #[schemars(with = "Option<BackendName>")]
     pub fallback: Option<String>,
     /// The inputs, outputs, latency and failures of `backend: mock`.
@@ -174,7 +177,8 @@ pub struct InferConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct Require {
     /// The device of the backend: `cpu`, `wgpu`, `cuda` or `gpu`. `gpu` matches any GPU, including
-    /// `ort` with a GPU `provider:`. `device` also accepts the name of a provider.
+    /// `ort` with a GPU `provider:`. `device` also accepts the name of an ONNX Runtime execution
+    /// provider.
     pub device: Option<String>,
     /// Element types that the backend must support.
     #[serde(default)]
@@ -185,8 +189,8 @@ pub struct Require {
     /// Number of dims of one item that the backend must support.
     #[serde(default)]
     pub max_rank: usize,
-    /// Operators that the backend must support: `Conv`, `com.microsoft.Gelu`. An operator outside
-    /// the default domain of ONNX needs the domain as a prefix.
+    /// Operators that the backend must support: `Conv`, `com.microsoft.Gelu`. The name of an
+    /// operator outside the default ONNX domain requires the domain as a prefix.
     #[serde(default)]
     pub ops: Vec<String>,
     /// Memory that the backend's inputs and outputs must support, in addition to host memory.
@@ -203,7 +207,7 @@ pub struct Require {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RequireMemory {
-    /// No backend has such inputs and outputs; an error says what to write.
+    /// No backend supports this memory, and the error suggests an alternative.
     #[doc(hidden)]
     #[schemars(skip)]
     Pinned,
@@ -246,7 +250,7 @@ pub enum Load {
     /// limen prepares the model before the graph starts.
     #[default]
     Eager,
-    /// limen prepares the model in the first call. The first call then takes longer.
+    /// limen prepares the model in the first call. With `lazy`, the first call takes longer.
     Lazy,
 }
 
@@ -257,7 +261,7 @@ pub enum Guard {
     /// No check.
     #[default]
     None,
-    /// A call fails if an input or output holds an infinity or NaN.
+    /// A call fails if an input or output contains infinity or NaN.
     Finite,
 }
 
@@ -277,7 +281,7 @@ pub struct StateConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a number, or a list of numbers: `{ boxes: 100 }`, `{ boxes: [100, 6] }`")]
 pub enum MaxConfig {
-    /// Length of the one dim that the model does not declare.
+    /// Length of the only dim that the model does not declare.
     One(usize),
     /// Length of each dim of an item.
     All(Vec<usize>),
@@ -321,7 +325,7 @@ pub struct ShadowConfig {
     /// Name of the second backend.
     #[schemars(with = "RuntimeName")]
     pub backend: String,
-    /// The second backend repeats one of this number of calls. Default: 100.
+    /// The second backend repeats one call in `every` calls. Default: 100.
     #[serde(default = "hundred")]
     pub every: u64,
     /// Absolute tolerance. Default: 1e-4.
@@ -342,8 +346,8 @@ fn hundred() -> u64 {
 pub struct VerifyConfig {
     /// An `.npz` with arrays for the model's inputs and outputs, with any number of items.
     pub case: Option<String>,
-    /// Another backend. `ort` is ONNX Runtime on the CPU. limen runs both backends on the same
-    /// inputs while planning and compares the outputs.
+    /// A second backend. `ort` is ONNX Runtime on the CPU. While planning, limen runs both backends
+    /// on the same inputs and compares the outputs.
     #[schemars(with = "Option<RuntimeName>")]
     pub against: Option<String>,
     /// Absolute tolerance. Default: 1e-4.

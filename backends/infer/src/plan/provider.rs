@@ -19,8 +19,8 @@ pub enum OrtDevice {
     /// ONNX Runtime on the CPU.
     #[default]
     Cpu,
-    /// A GPU, through ONNX Runtime's WebGPU plugin. `--onnxruntime-plugin FILE` names the plugin's
-    /// library.
+    /// A GPU, through ONNX Runtime's WebGPU plugin. `--onnxruntime-plugin FILE` sets the path of
+    /// the plugin's library.
     Webgpu,
     /// An NVIDIA GPU, through CUDA. Requires the library of ONNX Runtime's GPU package
     /// (`--onnxruntime FILE`).

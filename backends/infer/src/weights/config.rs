@@ -28,8 +28,8 @@ pub struct WeightConfig {
     /// widens encoded numbers to `f32`. SafeTensors files with FP8 do not need `encoding`.
     pub encoding: Option<Encoding>,
     /// The tensor of scale factors in the same file: a scalar, or one value for each row. limen
-    /// multiplies the numbers by the factors. The result is `f32`. By default, limen does not scale
-    /// the numbers. 4-bit encodings have their own scales and reject this key.
+    /// multiplies the numbers by the factors, which produces `f32`. By default, limen does not
+    /// scale the numbers. 4-bit encodings contain scales and reject the key `scale`.
     pub scale: Option<String>,
     /// The element type of raw numbers. Required for raw numbers only.
     pub dtype: Option<DType>,
