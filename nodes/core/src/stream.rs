@@ -29,8 +29,8 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnClose {
-    /// Reconnect, with a retry delay that grows from 0.1 s to 5 s. A node that listens waits for
-    /// the next connection.
+    /// Reconnect, with a retry delay that grows from 0.1 s to 5 s. A `tcp` source with `listen`
+    /// waits for the next connection instead.
     #[default]
     Reconnect,
     /// End the stream.

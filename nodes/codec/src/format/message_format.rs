@@ -12,9 +12,9 @@ use serde::Deserialize;
 pub enum MessageFormat {
     /// Numbers at fixed offsets.
     Struct,
-    /// A JSON value. `encode` writes an object.
+    /// A JSON value. `encode` writes a JSON object.
     Json,
-    /// A CBOR value (RFC 8949). `encode` writes an object.
+    /// A CBOR value (RFC 8949). `encode` writes a CBOR map.
     Cbor,
     /// A row of text.
     Csv,

@@ -21,58 +21,57 @@ use serde::Deserialize;
 /// Reads numbers from messages `u8[≤n]`.
 ///
 /// Each field produces an output with the name of the field. The output is `type[]`, or
-/// `type[repeat]` with `repeat`. Fields with the same `to` form one output `type[k]`, named by
-/// `to`, in the order of the fields.
+/// `type[repeat]` with `repeat`. Fields with the same `to` are packed into one output, in field
+/// order. `to` names the output, and its type is `type[k]`.
 ///
-/// The outputs have the header of the message. A time among the numbers, such as a `stamp` in JSON,
-/// does not become the origin of the message. `join: { policy: by_time }` therefore ignores such a
-/// time.
+/// The outputs have the header of the message. A time that the node decodes, such as a `stamp` in
+/// JSON, does not change the origin. `join: { policy: by_time }` therefore ignores decoded times.
 ///
 /// `format: struct` reads numbers at fixed offsets, as in a C struct or in Python's `struct.pack`.
 /// The node ignores bytes outside all fields. Fields may overlap.
 ///
-/// `format: json` and `format: cbor` read numbers in an object, selected by `path`. With `repeat`,
-/// the value is an array of exactly `repeat` numbers. The node ignores values that no field names.
-/// A CBOR number that a field names must not have a tag.
+/// `format: json` and `format: cbor` select numbers in an object by `path`. With `repeat`, the
+/// value is an array of exactly `repeat` numbers. The node ignores values that no field selects. A
+/// CBOR number that a field selects must not have a tag.
 ///
-/// `format: csv` reads numbers in a row of text, selected by `column`.
+/// `format: csv` selects numbers in a row of text by `column`.
 ///
 /// `format: nmea` reads values of NMEA 0183 sentences of the type `sentence`, from any talker
 /// (`GP`, `GN`). The checksum of the sentence must match. The node discards sentences of other
-/// types and counts them (`other`). Without a fix, most values are missing.
+/// types and counts them (`other`). Without a position fix, most values are missing.
 ///
 /// Units of `format: nmea`: `latitude` and `longitude` are in degrees, negative in the south and
-/// the west. `time` is in seconds of the day (UTC). `date` is YYYYMMDD. `valid` is 1 or 0. `speed`
-/// is in knots. `altitude` and `geoid_separation` are in metres. `course` and `heading` are in
-/// degrees. `magnetic_variation` is in degrees, negative in the west. `zone` is in minutes, with
-/// the sign of the sentence. In the standard, the sign is negative in the east.
+/// the west. `time` is in seconds since midnight UTC. `date` is YYYYMMDD. `valid` is 1 or 0.
+/// `speed` is in knots. `altitude` and `geoid_separation` are in metres. `course` and `heading` are
+/// in degrees. `magnetic_variation` is in degrees, negative in the west. `zone` is in minutes and
+/// keeps the sign in the sentence, which is negative in the east.
 ///
 /// Types of `format: nmea`: `time`, `latitude` and `longitude` require `f64`. `date` requires
 /// `f64`, or an integer type of 32 or 64 bits. For all other values, the precision of `f32` is
 /// sufficient.
 ///
-/// A message must contain every field as a number of the field's type. The node counts any other
-/// message as lost (`malformed`). The report shows the first malformed message.
+/// A message must contain a number of the field's type for every field. Otherwise, the node counts
+/// the message as lost (`malformed`). The report shows the first malformed message.
 ///
 /// The node reads `true` as 1. A missing value (`null`, an empty column or an empty NMEA value)
 /// becomes NaN. Only floating-point types accept a missing value. The node counts messages with a
-/// missing value (`missing`). A note in the report shows the first of these messages.
+/// missing value (`missing`). A note in the report shows the first message with a missing value.
 ///
 /// An integer type accepts only whole numbers in its range. A floating-point type rounds fractions.
 /// A whole number that the type would round, such as 1700000001 in `f32`, is malformed. A fraction
-/// above 2^24 with more digits than `f32` holds is also malformed. Time stamps therefore need `f64`
-/// or `i64`.
+/// above 2^24 with more digits than `f32` can represent is also malformed. Time stamps therefore
+/// need `f64` or `i64`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeConfig {
     /// Format of the messages.
     pub format: MessageFormat,
-    /// Fields of a message, in the order of the outputs. A field requires `name` and `type`. The
-    /// ports in the descriptions below are outputs. Tables and recordings show the `unit`.
+    /// Fields of a message, in the order of the outputs. A field requires `name` and `type`. In the
+    /// following descriptions, a port is an output. Tables and recordings show the `unit`.
     pub fields: Vec<Field>,
     /// Byte order of `struct` fields without `endian`. Default: `little`.
     pub endian: Option<Endian>,
     /// Exact length of every `struct` message in bytes. By default, a message may be longer than
-    /// the fields.
+    /// its fields.
     pub size: Option<usize>,
     /// Character between the columns of `csv`, one ASCII character. Default: `,`.
     pub delimiter: Option<char>,
@@ -80,8 +79,8 @@ pub struct DecodeConfig {
     pub sentence: Option<Sentence>,
     /// Checksum at the end of each message. `crc8` is CRC-8/SMBUS. `crc16_ccitt` is
     /// CRC-16/IBM-3740, also called CCITT-FALSE. `crc32` is the CRC of Ethernet and zlib.
-    /// `crc16_ccitt` and `crc16_xmodem` are big-endian. The other checksums are little-endian. `{
-    /// of: crc32, endian: big }` changes the byte order. A message with a wrong checksum is
+    /// `crc16_ccitt` and `crc16_xmodem` are big-endian, and all other checksums are little-endian.
+    /// `{ of: crc32, endian: big }` changes the byte order. A message with a wrong checksum is
     /// malformed. Offsets and `size` exclude the checksum. `format: nmea` rejects `crc`, because
     /// each NMEA 0183 sentence has a checksum.
     pub crc: Option<Checksum>,

@@ -21,9 +21,9 @@ use serde::Deserialize;
 /// Writes numbers to messages `u8[≤n]` that `decode` can read.
 ///
 /// Each field reads an input with the name of the field. The input is `type[]`, or `type[repeat]`
-/// with `repeat`. A single input may have any name. Fields with the same `to` form one input
-/// `type[k]`, named by `to`, in the order of the fields. The output has the header that `join`
-/// selects.
+/// with `repeat`. A single input may have any name. Fields with the same `to` are packed into one
+/// input, in field order. `to` names the input, and its type is `type[k]`. `join` determines the
+/// header of the output.
 ///
 /// `format: struct` writes numbers at fixed offsets, as in a C struct or in Python's `struct.pack`.
 /// Bytes outside all fields are 0.
@@ -33,26 +33,29 @@ use serde::Deserialize;
 /// writes `f16` and `bf16` as `f32`.
 ///
 /// `format: csv` writes a row of text with each number in its `column`. The node writes NaN as an
-/// empty column. The row has no line ending. A sink with `framing: lines` adds the line ending.
+/// empty column. The node writes the row without a line ending. A sink with `framing: lines` adds
+/// the line ending.
 ///
-/// `format: nmea` writes a `sentence` of NMEA 0183 with a checksum. The values and their units are
-/// the same as for `decode`. The sentence has no line ending. A sink with `framing: lines_crlf`
-/// adds the line ending.
+/// `format: nmea` writes a `sentence` of NMEA 0183 with a checksum. The values and units of
+/// `format: nmea` are the same as in `decode`. The node writes the sentence without a line ending.
+/// A sink with `framing: lines_crlf` adds the line ending.
 ///
-/// The node leaves a value without a field, or a NaN, empty in the sentence. If `quality` or
-/// `valid` has no number, the node writes 1 for a message with a position, and otherwise 0.
+/// If a value has no field or is NaN, the value is empty in the sentence. If `quality` or `valid`
+/// has no number, the node writes 1 if the message has a position, otherwise 0.
 ///
-/// Positions have five decimals of a minute (2 cm). The year of an `rmc` has two digits. Other
-/// numbers have one or two decimals, because the standard limits a sentence to 82 characters.
+/// Positions have five decimal places of a minute (a resolution of 2 cm). The year of an `rmc` has
+/// two digits. Other numbers have one or two decimal places, because the standard limits a sentence
+/// to 82 characters.
 ///
-/// The node wraps a course or heading to the range from 0 to 360 degrees. A number that the
-/// sentence cannot represent, such as a latitude of 91, fails the call.
+/// The node wraps a course or heading to the range from 0 to 360 degrees. A number that an NMEA
+/// 0183 sentence cannot represent, such as a latitude of 91, fails the call.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct EncodeConfig {
     /// Format of the messages.
     pub format: MessageFormat,
-    /// Fields of a message. A field requires `name` and `type`. The ports in the descriptions below
-    /// are inputs. The `unit` must equal the unit of the connected output, if both units are known.
+    /// Fields of a message. A field requires `name` and `type`. In the following descriptions, a
+    /// port is an input. The `unit` must equal the unit of the connected output, if both units are
+    /// known.
     pub fields: Vec<Field>,
     /// Byte order of `struct` fields without `endian`. Default: `little`.
     pub endian: Option<Endian>,
@@ -67,9 +70,9 @@ pub struct EncodeConfig {
     pub talker: Option<String>,
     /// Checksum at the end of each message. `crc8` is CRC-8/SMBUS. `crc16_ccitt` is
     /// CRC-16/IBM-3740, also called CCITT-FALSE. `crc32` is the CRC of Ethernet and zlib.
-    /// `crc16_ccitt` and `crc16_xmodem` are big-endian. The other checksums are little-endian. `{
-    /// of: crc32, endian: big }` changes the byte order. Offsets and `size` exclude the checksum.
-    /// `format: nmea` rejects `crc`, because each NMEA 0183 sentence has a checksum.
+    /// `crc16_ccitt` and `crc16_xmodem` are big-endian, and all other checksums are little-endian.
+    /// `{ of: crc32, endian: big }` changes the byte order. Offsets and `size` exclude the
+    /// checksum. `format: nmea` rejects `crc`, because each NMEA 0183 sentence has a checksum.
     pub crc: Option<Checksum>,
 }
 

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Exists {
-    /// Replace the file when the run ends. Until then, the existing file stays unchanged.
+    /// Replace the file when the run ends. The existing file stays unchanged until the run ends.
     #[default]
     Replace,
     /// Append to the existing file.

@@ -19,13 +19,13 @@ pub enum Endian {
 /// A number in a message, or several in a row.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Field {
-    /// Name of the field and, without `to`, of the port.
+    /// Name of the field. Without `to`, also the name of the port.
     pub name: String,
     /// Element type, such as `f32` or `u16`.
     #[serde(rename = "type")]
     pub dtype: DType,
-    /// Number of consecutive values. With `repeat`, the port is a vector. In JSON and CBOR, the
-    /// value is an array.
+    /// Number of consecutive values. With `repeat`, the port is a vector, and a JSON or CBOR value
+    /// is an array.
     pub repeat: Option<usize>,
     /// Name of the port. Several fields of one type may share a port. Default: the name of the
     /// field.
@@ -37,10 +37,12 @@ pub struct Field {
     pub offset: Option<usize>,
     /// Byte order of a `struct` field. Default: `endian` of the config.
     pub endian: Option<Endian>,
-    /// Path of the value in `json` or `cbor`, such as `pose.position[0]` or `["a key"].x`. In
-    /// `nmea`, the name of the value. Default: the name of the field.
+    /// Path of the value in `json` or `cbor`, such as `pose.position[0]` or `["a key"].x`. With
+    /// `format: nmea`, `path` is the name of the value, such as `latitude`. Default: the name of
+    /// the field.
     pub path: Option<String>,
-    /// Index of the `csv` column, from 0. Default: the column after the previous field.
+    /// Index of the `csv` column, from 0. Default: the column after the column of the previous
+    /// field.
     pub column: Option<usize>,
 }
 

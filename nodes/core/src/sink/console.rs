@@ -24,7 +24,7 @@ const BUFFER: usize = 8 << 10;
 /// than 16 elements, the line shows the type and shape. Inputs may have any names. With several
 /// inputs, `seq` is the sequence number of the trigger or anchor message.
 ///
-/// If the reader of standard output stops reading (`| less`), the node and the blocking edges
+/// If the program that reads standard output pauses (`| less`), the node and the blocking edges
 /// upstream wait. The node counts lines that are not printed before `run.stop` expires
 /// (`unwritten`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]

@@ -15,8 +15,8 @@ use serde::Deserialize;
 /// With `task: boxes`, both inputs are `f32[≤n,6]`. The report contains `precision`, `recall`,
 /// `true_positives`, `false_positives`, `missed` and `mean_average_precision`.
 /// `mean_average_precision` is the COCO mean over classes (101 recall points), at the single
-/// threshold `iou`. This metric needs a detector with a low score threshold. Scores range from 0 to
-/// 1, with a resolution of 1/1024.
+/// threshold `iou`. `mean_average_precision` requires a detector with a low score threshold. Scores
+/// range from 0 to 1, with a resolution of 1/1024.
 ///
 /// The node reports 0 for a ratio with a denominator of 0.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -24,8 +24,8 @@ pub struct ScoreConfig {
     /// What to compare. Default: `labels`.
     #[serde(default)]
     pub task: Task,
-    /// Minimum intersection over union, 0 to 1, at which a predicted box matches a true box of its
-    /// class. Default: 0.5.
+    /// Minimum intersection over union, 0 to 1, of a predicted box and a matching true box of the
+    /// same class. Default: 0.5.
     #[serde(default = "half")]
     pub iou: f32,
 }

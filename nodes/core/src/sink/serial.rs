@@ -19,7 +19,7 @@ const SEND_WAIT: u64 = 100_000_000;
 /// The line uses 8 data bits, no parity, one stop bit and no flow control. The device is outside
 /// the graph's folder, so the command line must include `--allow-path /dev`. The node reads the
 /// next message after the device has accepted the current message. The node counts messages that
-/// the device does not accept in time (`full`), and messages for a missing device (`unsent`).
+/// the device does not accept within 100 ms (`full`), and messages for a missing device (`unsent`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct SerialSinkConfig {
     /// Path of the device file, such as `/dev/ttyUSB0`.

@@ -19,10 +19,10 @@ const BUFFER: usize = 8 << 10;
 /// `limen-run` prints only problems. With `--json`, standard output is reserved for the report, and
 /// messages go to standard error.
 ///
-/// If the reader closes the pipe, as `| head` does, the node fails. By default, this failure ends
-/// the run. `on_error` selects another action. If the reader stops reading, the node and the
-/// blocking edges upstream wait. The node counts messages that are not written before `run.stop`
-/// expires (`unwritten`).
+/// If the program that reads the pipe exits, as `| head` does, the node fails. By default, a
+/// failure of the node ends the run. `on_error` selects another action. If the program that reads
+/// the pipe pauses, the node and the blocking edges upstream wait. The node counts messages that
+/// are not written before `run.stop` expires (`unwritten`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct StdoutConfig {
     /// How messages are separated in the byte stream. Default: `lines`.

@@ -22,33 +22,34 @@ const DRAIN_WAIT: u64 = 500_000_000;
 /// Sends the bytes of every message over TCP.
 ///
 /// With `listen`, the node sends each message to all connected peers. With `connect`, the node
-/// makes one connection and reconnects when the connection ends.
+/// opens one connection and reconnects when the connection ends.
 ///
-/// The node counts messages without a connection (`unsent`), and messages for a peer with an
-/// earlier message pending (`full`). With `listen`, a slow peer never slows the graph. With
-/// `connect`, the node waits up to 100 ms for a slow peer. After that, the node does not wait until
-/// the peer reads again. The kernel disconnects a peer that has accepted nothing for 8 s. A message
-/// counts as sent when the kernel accepts the message. The node does not wait for confirmation of
-/// delivery.
+/// `unsent` counts messages that arrive without a connection. `full` counts messages for a peer
+/// that has not yet accepted the previous message. With `listen`, a slow peer never slows the
+/// graph. With `connect`, the node waits up to 100 ms for a slow peer. After this wait, the node
+/// does not wait for the peer again until the peer reads. The kernel disconnects a peer that has
+/// accepted nothing for 8 s. A message counts as sent when the kernel accepts the message. The node
+/// does not wait for confirmation of delivery.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct TcpSinkConfig {
     /// Address to listen on. With a port alone, such as `9000`, the node accepts connections only
     /// from this machine. With `0.0.0.0:9000`, the node listens on all interfaces. With
     /// `192.168.1.5:9000`, the node listens on the interface with this address.
     pub listen: Option<Address>,
-    /// Address to connect to, instead of `listen`. A port alone is a port of this machine.
+    /// Address to connect to, instead of `listen`. A port number without an address is a port of
+    /// this machine.
     pub connect: Option<Address>,
     /// How messages are separated in the byte stream. Default: `lines`.
     #[serde(default)]
     pub framing: Framing,
-    /// Maximum number of simultaneous connections, 1 to 64; only with `listen`. The node closes
-    /// further connections immediately and counts them (`refused`). Default: 16.
+    /// With `listen`, maximum number of simultaneous connections, 1 to 64. The node closes further
+    /// connections immediately and counts them (`refused`). Default: 16.
     pub max_connections: Option<usize>,
-    /// Maximum time for a peer to accept all pending bytes, such as `10s`. After this time, the
-    /// node closes the connection and counts it (`idle`). By default, only the kernel closes a
-    /// connection, if the peer accepts nothing for 8 s. At the connection limit, a new connection
-    /// replaces a connection that has been idle for 5 s. The node counts replaced connections
-    /// (`displaced`). This replacement also applies without `idle`.
+    /// Maximum time for a peer to accept all pending bytes, such as `10s`. When `idle` expires, the
+    /// node closes the connection and counts it (`idle`). By default, a connection ends only if the
+    /// peer accepts nothing for 8 s. At the connection limit, a new connection replaces a
+    /// connection that has been idle for 5 s. The node counts replaced connections (`displaced`).
+    /// Connections are also replaced without `idle`.
     pub idle: Option<Span>,
 }
 

@@ -20,8 +20,9 @@ const LARGEST: usize = 65_507;
 /// bytes, the call fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct UdpSinkConfig {
-    /// Address to send to. A port alone is a port of this machine. `192.168.1.5:9000` is a port of
-    /// another machine. The address may be a broadcast or multicast address.
+    /// Address to send to. A port number without an address is a port of this machine.
+    /// `192.168.1.5:9000` is a port of another machine. The address may be a broadcast or multicast
+    /// address.
     pub to: Address,
 }
 

@@ -28,8 +28,9 @@ use table::{CsvTable, LONGEST_ROW};
 ///
 /// A column with a `type` has a separate output: `columns: [{ name: t, type: i64 }, ax, ay]`
 /// produces `t` `i64[]` and `row` `f32[2]`. Timestamps in nanoseconds need `i64`. `row` is `f64` if
-/// `f32` would round a number in the first 1,000 rows. `type` overrides this choice. Without
-/// `type`, a call fails if a later row has more digits than the type of `row` can represent.
+/// `f32` would round a number in the first 1,000 rows. `type` overrides the element type of `row`.
+/// Without `type`, a call fails if a later row has more digits than the type of `row` can
+/// represent.
 ///
 /// The node reads a missing value as NaN. Missing values are an empty field, `nan`, `NA`, `N/A`,
 /// `n/a`, `null`, `NULL`, `None`, `<NA>`, `#N/A`, and every other marker that pandas reads as
@@ -49,8 +50,8 @@ pub struct CsvSourceConfig {
     /// Default: all columns.
     #[serde(default)]
     pub columns: Vec<Column>,
-    /// Element type of `row`. `f32` rounds numbers with more digits. Default: `f32`, or `f64` if
-    /// `f32` would round a number in the first 1,000 rows.
+    /// Element type of `row`. With `type: f32`, the node rounds numbers that `f32` cannot
+    /// represent. Default: `f32`, or `f64` if `f32` would round a number in the first 1,000 rows.
     #[serde(rename = "type")]
     pub dtype: Option<DType>,
     /// Whether the first line contains the column names. Default: `true`, unless the first line

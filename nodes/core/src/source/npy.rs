@@ -12,8 +12,8 @@ use serde::Deserialize;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
-/// Reads an array from a NumPy `.npy` file, one item of the first dim per message. `value` has the
-/// element type of the array and the shape of an item. Bools become `u8`: 0 or 1.
+/// Reads an array from a NumPy `.npy` file and sends one item of the first dim per message. `value`
+/// has the element type of the array and the shape of an item. Bools become `u8`: 0 or 1.
 ///
 /// The type and shape are known during planning. If the file is truncated, the node sends the
 /// complete items, then one call fails.

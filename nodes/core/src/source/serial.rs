@@ -19,7 +19,7 @@ use std::io::Read as _;
 /// The line uses 8 data bits, no parity, one stop bit and no flow control. The device is outside
 /// the graph's folder, so the command line must include `--allow-path /dev`. If the device is
 /// missing, the graph does not start. If the device is unplugged later, the node reopens the device
-/// when the device returns (`on_close`).
+/// when the device reappears (`on_close`).
 ///
 /// The report lists lost messages as `too_large` (longer than `max_bytes`), `malformed` (invalid
 /// framing) or `partial` (cut short by a disconnect). The origin of a message is the time at which

@@ -25,7 +25,7 @@ pub struct StdinConfig {
     /// Maximum size of a message in bytes, from `1B` to `1GiB`. Default: `64KiB`. With `framing:
     /// fixed`, every message has exactly this size. For example, `max_bytes: 921600B` reads raw
     /// frames of 640×480 pixels with three channels. `reshape` with `shape: [480, 640, 3]` converts
-    /// these messages to images.
+    /// these frames to images.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
     /// Type of the content. The sinks `csv`, `jsonl` and `console` write `text` as text. Default:

@@ -67,7 +67,7 @@ pub enum Pattern {
     /// Five shapes of `scenes` that move in straight lines and turn back at the edges. A row of
     /// `boxes` describes the same shape in every message.
     Moving,
-    /// The first element is the sequence number of the message. The other elements are unspecified.
+    /// The first element is the sequence number of the message. All other elements are unspecified.
     Counter,
 }
 

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 /// Receives messages over TCP: `bytes` `u8[≤max_bytes]`.
 ///
-/// With `listen`, the node accepts connections. With `connect`, the node makes one connection and
+/// With `listen`, the node accepts connections. With `connect`, the node opens one connection and
 /// reconnects when the connection ends.
 ///
 /// The report lists lost messages as `too_large` (longer than `max_bytes`), `malformed` (invalid
@@ -27,7 +27,8 @@ pub struct TcpSourceConfig {
     /// from this machine. With `0.0.0.0:9000`, the node listens on all interfaces. With
     /// `192.168.1.5:9000`, the node listens on the interface with this address.
     pub listen: Option<Address>,
-    /// Address to connect to, instead of `listen`. A port alone is a port of this machine.
+    /// Address to connect to, instead of `listen`. A port number without an address is a port of
+    /// this machine.
     pub connect: Option<Address>,
     /// How messages are separated in the byte stream. Default: `lines`.
     #[serde(default)]
@@ -38,15 +39,15 @@ pub struct TcpSourceConfig {
     /// Type of the content. The sinks `csv`, `jsonl` and `console` write `text` as text. Default:
     /// `text` if `framing` is `lines` or `lines_crlf`, otherwise `bytes`.
     pub content: Option<limen::message::Content>,
-    /// Maximum number of simultaneous connections, 1 to 64; only with `listen`. The node closes
-    /// further connections immediately and counts them (`refused`). Default: 16.
+    /// With `listen`, maximum number of simultaneous connections, 1 to 64. The node closes further
+    /// connections immediately and counts them (`refused`). Default: 16.
     pub max_connections: Option<usize>,
-    /// Maximum time without a complete message, such as `30s`. After this time, the node closes the
-    /// connection and counts it (`idle`). Default: unlimited. At the connection limit, a new
+    /// Maximum time without a complete message, such as `30s`. When `idle` expires, the node closes
+    /// the connection and counts it (`idle`). Default: unlimited. At the connection limit, a new
     /// connection replaces a connection that sent no message in its first 5 s. The node counts
-    /// replaced connections (`displaced`). This replacement also applies without `idle`.
+    /// replaced connections (`displaced`). Connections are also replaced without `idle`.
     pub idle: Option<Span>,
-    /// Action if the last open connection ends. Default: `reconnect`.
+    /// Action after the last open connection ends. Default: `reconnect`.
     #[serde(default)]
     pub on_close: OnClose,
 }

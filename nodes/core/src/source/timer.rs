@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 /// Sends the numbers 0, 1, 2 and so on at a fixed rate: `tick` `u64[]`.
 ///
-/// The node sends a late tick immediately, with the tick's scheduled time as origin.
+/// The node sends a late tick immediately. The origin of a tick is the tick's scheduled time.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct TimerConfig {
     /// Ticks per second, such as `100Hz`.

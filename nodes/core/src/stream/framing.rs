@@ -19,8 +19,8 @@ pub enum Framing {
     Lines,
     /// Like `lines`, but a sink ends each line with `\r\n`, which NMEA 0183 requires.
     LinesCrlf,
-    /// No framing. A source sends the bytes of each read as one message of at most `max_bytes`. A
-    /// `file` source sends messages of exactly `max_bytes`, except the last message.
+    /// No framing. A source sends the bytes from each read call as one message of at most
+    /// `max_bytes`. A `file` source sends messages of exactly `max_bytes`, except the last message.
     Raw,
     /// Every message has exactly `max_bytes` bytes, like a raw video frame. A sink expects messages
     /// of a fixed size.
@@ -29,11 +29,12 @@ pub enum Framing {
     Length,
     /// A length prefix of 4 bytes in little-endian order precedes each message.
     LengthLe,
-    /// Consistent Overhead Byte Stuffing (COBS). A zero byte ends each message, and zero bytes
-    /// within the message are encoded. After lost bytes, a source resumes at the next message.
+    /// Consistent Overhead Byte Stuffing (COBS). A zero byte ends each message. The encoding
+    /// replaces zero bytes within the message. If bytes are lost, a source resumes at the next
+    /// message.
     Cobs,
-    /// SLIP (RFC 1055). The byte 0xC0 ends each message, and this byte is escaped within the
-    /// message. After lost bytes, a source resumes at the next message.
+    /// SLIP (RFC 1055). The byte 0xC0 ends each message and is escaped within the message. If bytes
+    /// are lost, a source resumes at the next message.
     Slip,
 }
 

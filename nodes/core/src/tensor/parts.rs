@@ -10,7 +10,7 @@ pub enum Empty {
     /// Send nothing.
     #[default]
     Drop,
-    /// Send one message of zeros as part 0 of 0. From this message, `gather` produces an empty
+    /// Send one message of zeros as part 0 of 0. `gather` converts this message to an empty
     /// message.
     Send,
 }

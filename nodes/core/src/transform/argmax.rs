@@ -10,7 +10,7 @@ use serde::Deserialize;
 /// Finds the greatest element of `f32[...]` and its index.
 ///
 /// The output `index` (`i32[]`) is the index in the flattened tensor. The output `value` (`f32[]`)
-/// is the element.
+/// is the greatest element.
 ///
 /// If several elements are equal, the node selects the first one. The node ignores NaN. If every
 /// element is NaN, the call fails.

@@ -10,24 +10,24 @@ use serde::Deserialize;
 
 /// Converts the elements of a tensor of any shape to another type: `value · scale + offset`.
 ///
-/// A value outside the range of the type becomes the nearest value of the type. For a
+/// A value outside the range of the output type becomes the nearest value of the output type. For a
 /// floating-point type, the nearest value may be infinity. Conversion to an integer type truncates
 /// fractions, as in NumPy and ONNX, and converts NaN to 0.
 ///
-/// Without `scale` and `offset`, conversion between integer types is exact within the range. The
-/// node computes all other conversions in `f64`.
+/// Without `scale` and `offset`, conversion between integer types is exact within the range of the
+/// output type. The node computes all other conversions in `f64`.
 ///
 /// Without `scale` and `offset`, an integer that `f32` or `f64` cannot represent, such as 16777217
 /// in `f32`, fails the call. Time stamps and counters therefore never lose digits silently. With
-/// `scale` or `offset`, the node rounds the result. With `scale: 1`, the node only rounds. For
-/// example, `scale: 1e-9` converts nanoseconds to seconds.
+/// `scale` or `offset`, the node rounds the result. `scale: 1` selects rounding without scaling.
+/// For example, `scale: 1e-9` converts nanoseconds to seconds.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CastConfig {
     /// Element type of the output.
     pub dtype: DType,
     /// Factor for each element. Default: 1.
     pub scale: Option<f64>,
-    /// Value added to the product. Default: 0. For an integer type, `offset: 0.5` rounds
+    /// Value added to each scaled element. Default: 0. For an integer type, `offset: 0.5` rounds
     /// non-negative values to the nearest integer.
     pub offset: Option<f64>,
 }

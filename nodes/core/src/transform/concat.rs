@@ -16,8 +16,8 @@ use serde::Deserialize;
 /// tensors in the order of the inputs in the graph file.
 ///
 /// The element type, and the lengths of all other dims, must be the same for all inputs. If
-/// variable lengths (`≤n`) differ within a set of messages, the call fails. The output has the
-/// header that `join` selects.
+/// variable lengths (`≤n`) differ within a set of messages, the call fails. `join` determines the
+/// header of the output.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ConcatConfig {
     /// Dim along which the node joins the tensors. A negative number counts from the end: -1 is the

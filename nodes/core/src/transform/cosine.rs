@@ -15,8 +15,8 @@ use std::io::{BufReader, Read};
 
 /// Computes the cosine of the angle between vectors, from −1 to 1.
 ///
-/// Vectors with the same direction have a similarity of 1. The similarity to a vector of length 0
-/// is 0. A vector that contains NaN or infinity fails the call.
+/// Vectors with the same direction have a similarity of 1. The similarity to a zero vector is 0. A
+/// vector that contains NaN or infinity fails the call.
 ///
 /// With `references`, the node finds the most similar reference for each input vector `f32[d]`. The
 /// output `index` (`i32[]`) is the index of the reference, from 0. The output `similarity` is

@@ -8,12 +8,12 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Forwards a message after the time `quiet` without another message, or when the stream ends.
+/// Forwards a message if no other message arrives within the time `quiet`, or if the stream ends.
 ///
 /// The node discards all other messages and counts them (`stopped`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DebounceConfig {
-    /// Time without another message after which the node forwards the last message.
+    /// Time without messages after which the node forwards the last message.
     pub quiet: Span,
 }
 

@@ -13,7 +13,8 @@ use serde::Deserialize;
 /// The node discards the other messages and counts them (`stopped`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecimateConfig {
-    /// Number of messages in a group, at least 1. With 1, the node forwards all messages.
+    /// Number of messages in a group, at least 1. With `keep_every: 1`, the node forwards all
+    /// messages.
     pub keep_every: u64,
 }
 

@@ -12,8 +12,9 @@ use std::collections::VecDeque;
 /// Forwards each message when the time `by` has passed since the message's origin.
 ///
 /// Use `delay` to align a fast branch with a slow branch. The node holds at most `holds` messages.
-/// If a further message arrives, the node forwards the oldest held message early and counts the
-/// early message (`early`). When the stream ends, the node forwards all held messages at once.
+/// If a message arrives while the node holds `holds` messages, the node forwards the oldest message
+/// early and counts it (`early`). When the stream ends, the node forwards all held messages at
+/// once.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DelayConfig {
     /// Time from the origin of a message until the node forwards the message.

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 /// Combines the token vectors of a model, `f32[tokens,d]`, into one vector `f32[d]`.
 ///
-/// If the input is a single vector `f32[d]`, the node only normalizes the vector.
+/// If the input is a single vector `f32[d]`, the node normalizes the vector without combining.
 ///
 /// The optional input `mask` has the shape `[tokens]` and any integer type. The node ignores each
 /// token with a mask element of 0. If the mask excludes all tokens, the result is 0.
@@ -37,7 +37,7 @@ pub enum Pooling {
     /// Mean of each element.
     #[default]
     Mean,
-    /// Vector of the first token. Many models add a token for this purpose.
+    /// Vector of the first token. Many models add a first token that represents the whole input.
     Cls,
     /// Maximum of each element. The node ignores NaN.
     Max,

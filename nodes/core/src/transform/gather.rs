@@ -18,7 +18,8 @@ use serde::Deserialize;
 /// text, with one line per part. The output has the header of the original message.
 ///
 /// For a message with zero parts, the node produces an output only if the upstream `scatter` or
-/// `crop_boxes` sets `empty: send`. The output is then a tensor without rows, or an empty text.
+/// `crop_boxes` sets `empty: send`. The output for zero parts is a tensor without rows, or an empty
+/// text.
 ///
 /// The node stops waiting for missing parts when the stream ends or when `within` expires. If a new
 /// message begins while `open` messages are incomplete, the node stops waiting for the oldest

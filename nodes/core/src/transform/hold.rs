@@ -13,28 +13,29 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::time::Duration;
 
-/// Forwards messages that are young enough, and sends a safe command when none comes.
+/// Forwards recent messages, and sends a safe command when no recent message arrives.
 ///
-/// The age of a message counts from its origin. The node forwards a message that is at most `after`
-/// old. It discards an older message and counts it (`stale`).
+/// The age of a message counts from its origin. The node forwards each message with an age of at
+/// most `after`. The node discards older messages and counts them (`stale`).
 ///
 /// The node becomes stale when the last forwarded message is older than `after`. Before the first
-/// message, the time counts from the start of the run. The node then sends the safe command once,
-/// or every `every` until a young message comes.
+/// message, the age counts from the start of the run. A stale node sends the safe command once.
+/// With `every`, a stale node repeats the safe command at that interval until a recent message
+/// arrives.
 ///
-/// When its stream ends, the node sends the safe command as its last message. The stream also ends
-/// when a node upstream fails or is detached, and when the run is stopped.
+/// When the input stream ends, the node sends the safe command as the last message. The input
+/// stream also ends when an upstream node fails or is detached, or when the run is stopped.
 ///
-/// A safe command has the current time as its origin, and belongs to no path. A node downstream
-/// that joins by sequence cannot join a safe command. `safe_commands` counts safe commands,
-/// `stale_periods` counts how often the node became stale, and `stale_ms` is the time for which the
-/// node was stale. `safe_delay_ms` is the longest time from the moment at which a safe command was
-/// due until the node sent it.
+/// The origin of a safe command is the current time. The latencies and deadlines of paths do not
+/// include safe commands. A downstream node that joins by sequence cannot join a safe command.
+/// `safe_commands` counts safe commands. `stale_periods` counts how often the node became stale.
+/// `stale_ms` is the total time for which the node was stale. `safe_delay_ms` is the longest delay
+/// between the scheduled time of a safe command and its sending.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct HoldConfig {
-    /// When messages are too old, and what the node sends then.
+    /// Maximum age of messages, and the safe command that a stale node sends.
     pub on_stale: OnStale,
-    /// What the node sends when its stream ends: `safe` (default) is the safe command.
+    /// What the node sends when the input stream ends: `safe` (default) is the safe command.
     #[serde(default)]
     pub at_end: AtEnd,
 }
@@ -43,15 +44,15 @@ pub struct HoldConfig {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OnStale {
-    /// Greatest age of a message, from its origin, and longest time without a younger message.
+    /// Maximum age of a message, counted from the message's origin.
     pub after: Span,
     /// The safe command: `zeros`, a number for all elements, a list with a number for each element,
-    /// or `last`. With `last`, the node repeats its last message, and sends nothing before the
-    /// first message.
+    /// or `last`. With `last`, the node repeats the last forwarded message. Before the first
+    /// message, a node with `last` sends nothing.
     #[schemars(with = "WrittenCommand")]
     pub send: SafeCommand,
-    /// Time until the node sends the safe command again while it is stale. Default: the node sends
-    /// it once.
+    /// Interval at which a stale node repeats the safe command. By default, the node sends the safe
+    /// command once.
     pub every: Option<Span>,
 }
 

@@ -16,12 +16,12 @@ use std::collections::BTreeMap;
 
 /// Computes each output with a formula over the inputs: `{ speed: 'sqrt(vx*vx + vy*vy)' }`.
 ///
-/// Inputs may have any names. A single input is called `in`. Formulas apply element by element.
-/// Each input is either a scalar, such as `f32[]`, or has the common shape. The outputs have the
-/// header that `join` selects.
+/// Inputs may have any names. A single input is called `in`. Formulas apply element by element. All
+/// inputs that are not scalars must have the same shape. `join` determines the header of the
+/// outputs.
 ///
 /// Operators: `+ - * / % ^`, `< <= > >= == !=`, `&& || !`. `^` binds tightest and is
-/// right-associative. A sign binds less tightly than `^`, and more tightly than `* / %`. The result
+/// right-associative. A sign binds less tightly than `^` but more tightly than `* / %`. The result
 /// of `%` has the sign of the dividend.
 ///
 /// Conditions: `if(is, yes, no)`, `is_nan`, `is_finite`. Limits: `min`, `max`, `clamp(x, low,
@@ -32,7 +32,8 @@ use std::collections::BTreeMap;
 /// Constants: `pi` and `e`.
 ///
 /// `age(x)` is the age of the input `x` in seconds: the time from the origin of the message to now.
-/// A `sample` join repeats a message, which grows older: `if(age(imu) > 0.1, 0, speed)`.
+/// A `sample` join may repeat an old message: `if(age(imu) > 0.1, 0, speed)` produces 0 while `imu`
+/// is older than 0.1 s.
 ///
 /// A list contains one number for each element of the last dim: `(x - [0.1, -2]) / [3, 0.5]`. An
 /// input with a `value` names a list: `inputs: { x: obs, mean: { value: [0.1, -2] } }`.
@@ -47,18 +48,18 @@ use std::collections::BTreeMap;
 ///
 /// `not_finite` counts messages in which a formula produced infinity or NaN, for example by a
 /// division by zero. `clipped` counts messages with a result outside the range of the output type.
-/// `rounded` counts messages in which `f32` rounded a number beyond 2^24.
+/// `rounded` counts messages in which the node rounded a number beyond 2^24 to `f32`.
 ///
-/// A result is an angle if the formula keeps an angle of an input, as `yaw + 0.1` and `deg(yaw)`
-/// do. The result of `atan2` is also an angle. `sin(yaw)` is not an angle. `pick: interpolate`
-/// rejects angles.
+/// A result is an angle if the formula preserves an input angle, as `yaw + 0.1` and `deg(yaw)` do.
+/// The result of `atan2` is also an angle. `sin(yaw)` is not an angle. `pick: interpolate` rejects
+/// angles.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct MapConfig {
-    /// Formula of each output: `{ norm: 'hypot(x, y)', level: { formula: 'v / 3.3 * 100', dtype: u8
-    /// } }`.
+    /// Formula of each output: `{ norm: 'hypot(x, y)', level: { formula: '100*v/3.3', dtype: u8 }
+    /// }`.
     pub outputs: BTreeMap<String, MapOutput>,
-    /// Numbers and lists by name. Formulas use the names like names of inputs. limen adds each
-    /// input that has a `value`: `inputs: { x: obs, mean: { value: [0.1, -2] } }`.
+    /// Numbers and lists by name. Formulas use the constants like inputs. limen adds each input
+    /// that has a `value` to the constants: `inputs: { x: obs, mean: { value: [0.1, -2] } }`.
     #[serde(default)]
     pub constants: BTreeMap<String, FormulaConstant>,
 }

@@ -10,9 +10,9 @@ use serde::Deserialize;
 
 /// Forwards the messages of all inputs without copying the messages.
 ///
-/// Inputs may have any names. `join: { policy: in_turn }` selects the inputs in turn. Other
-/// policies are `oldest_first` and `priority`. `priority` selects the first input that has a
-/// message. By default, the node alternates between inputs that have messages.
+/// Inputs may have any names. `join: { policy: in_turn }` selects the inputs in turn. With
+/// `priority`, the node selects the first input that has a message. `oldest_first` is also
+/// supported. By default, the node alternates between inputs that have messages.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct MergeConfig {}
 

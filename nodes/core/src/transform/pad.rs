@@ -11,11 +11,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt;
 
-/// Enlarges tensors of any type with elements of one value.
+/// Pads tensors of any type with a constant value.
 ///
-/// `before` and `after` set the number of elements to add at each end of a dim. Alternatively, `to`
-/// sets the shape of the output. With `to`, dims of variable length (`≤n`) become fixed, as most
-/// models require.
+/// `before` and `after` set the number of elements to add at each end of a dim. Instead, `to` sets
+/// the shape of the output. With `to`, dims of variable length (`≤n`) become fixed, as most models
+/// require.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct PadConfig {
     /// Shape of the output, one length per dim. The node adds the missing elements at the end of

@@ -9,13 +9,13 @@ use serde::Deserialize;
 
 /// Changes the shape of a tensor of any type without changing the order of the elements.
 ///
-/// If the length of an input dim varies (`≤n`), `shape` must contain -1. The length of this output
-/// dim then also varies. A message with a number of elements that does not fit `shape` fails the
-/// call.
+/// If the length of an input dim varies (`≤n`), `shape` must contain -1. The length of the output
+/// dim marked -1 then also varies. If the number of elements of a message does not fit `shape`, the
+/// call fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ReshapeConfig {
-    /// Lengths of the dims, each at least 1. One length may be -1. limen computes this length from
-    /// the number of elements.
+    /// Lengths of the dims, each at least 1. One length may be -1, which limen computes from the
+    /// number of elements.
     pub shape: Vec<i64>,
 }
 

@@ -20,12 +20,12 @@ use std::cmp::Ordering;
 /// is connected, the value is the first element of the matching message at `by`, such as a class or
 /// a score.
 ///
-/// The node compares integers exactly. The node compares an `f32` with the `f32` nearest to the
-/// number. NaN satisfies only `!=` and `else`.
+/// The node compares integers exactly. For an `f32` value, the node rounds the number of the
+/// condition to `f32`. NaN satisfies only `!=` and `else`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct RouterConfig {
     /// Output name (`to`) and condition (`when`) of each route. The node evaluates the routes in
-    /// this order.
+    /// the order of the list.
     pub routes: Vec<Route>,
 }
 

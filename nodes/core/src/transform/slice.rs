@@ -11,8 +11,8 @@ use serde::Deserialize;
 /// Selects elements of one dim of a tensor of any type.
 ///
 /// `from` and `to` select a range. `index` selects a single element and removes the dim. Indices
-/// count from 0, and negative indices count from the end: -1 is the last element. `step: -1` alone
-/// reverses the dim.
+/// count from 0, and negative indices count from the end: -1 is the last element. `step: -1`
+/// without `from` and `to` reverses the dim.
 ///
 /// If the length of the dim varies (`≤n`), a range is clipped to the end of the message, as in
 /// Python. If a message does not contain the element `index`, the call fails.

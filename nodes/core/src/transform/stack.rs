@@ -16,7 +16,7 @@ use serde::Deserialize;
 /// joins the tensors in the order of the inputs in the graph file.
 ///
 /// All inputs must have the same element type and shape. If variable lengths (`≤n`) differ within a
-/// set of messages, the call fails. The output has the header that `join` selects.
+/// set of messages, the call fails. `join` determines the header of the output.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct StackConfig {
     /// Position of the new dim. A negative number counts from the end: -1 makes the new dim the

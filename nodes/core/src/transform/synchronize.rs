@@ -12,8 +12,8 @@ use serde::Deserialize;
 /// Inputs may have any names. The node sends each message to the output with the name of its input.
 /// Each message keeps its header, with its origin and source.
 ///
-/// `join` decides which messages match, usually `join: { policy: by_time, within: 5ms }`. The join
-/// discards messages without a match. Each edge counts the discarded messages (`unmatched`).
+/// `join` decides which messages match, for example `join: { policy: by_time, within: 5ms }`. The
+/// join discards messages without a match. Each edge counts its discarded messages (`unmatched`).
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct SynchronizeConfig {}
 

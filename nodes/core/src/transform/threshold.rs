@@ -10,12 +10,12 @@ use serde::Deserialize;
 /// Converts `f32[...]` to `u8[...]`: 1 where an element is at least `at`, otherwise 0.
 ///
 /// NaN becomes 0. If `release` is below `at`, the output stays 1 until the input element falls
-/// below `release` (hysteresis). Noise then does not toggle the output.
+/// below `release` (hysteresis). With hysteresis, noise does not toggle the output.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ThresholdConfig {
-    /// Lowest value that changes an element to 1.
+    /// Lowest input value that changes an output element to 1.
     pub at: f32,
-    /// Value below which an element changes from 1 to 0, at most `at`. Default: `at`.
+    /// Input value below which an output element changes from 1 to 0, at most `at`. Default: `at`.
     pub release: Option<f32>,
 }
 

@@ -10,8 +10,9 @@ use serde::Deserialize;
 
 /// Reorders the dims of a tensor of any type.
 ///
-/// For example, `order: [2, 0, 1]` changes `[h,w,c]` to `[c,h,w]`. If an image remains `hwc` or
-/// `chw`, the output declares that layout. Otherwise, the output does not declare a layout.
+/// For example, `order: [2, 0, 1]` changes `[h,w,c]` to `[c,h,w]`. If the output is an image in the
+/// layout `hwc` or `chw`, the output declares this layout. Otherwise, the output does not declare a
+/// layout.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct TransposeConfig {
     /// Dims of the input in the order of the output. Each dim occurs once.

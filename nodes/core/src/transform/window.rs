@@ -19,9 +19,9 @@ use serde::Deserialize;
 /// When the stream ends, the node sends the remaining messages as a shorter window. With `tail:
 /// drop`, the node discards the remaining messages, and the first dim is fixed.
 ///
-/// `stopped` counts the discarded remaining messages. If `hop` is greater than `length`, `stopped`
-/// also counts the messages between two windows. If a gap resets the node, the messages of the
-/// incomplete window are lost (`dropped`).
+/// `stopped` counts the messages that `tail: drop` discards. If `hop` is greater than `length`,
+/// `stopped` also counts the messages between two windows. If a gap resets the node, the messages
+/// of the incomplete window are lost (`dropped`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct WindowConfig {
     /// Number of messages per window, 1 to 1048576.
@@ -29,7 +29,7 @@ pub struct WindowConfig {
     /// Number of messages from the start of one window to the start of the next window, 1 to
     /// 1048576. Default: `length`.
     pub hop: Option<usize>,
-    /// What the node does with last messages that do not fill a window. Default: `send`.
+    /// What the node does with the messages of an incomplete last window. Default: `send`.
     #[serde(default)]
     pub tail: WindowTail,
 }

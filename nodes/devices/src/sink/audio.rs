@@ -17,34 +17,34 @@ use std::io;
 use std::time::Duration;
 
 /// Plays sound on an ALSA device, such as a loudspeaker: `f32[frames,channels]` or
-/// `i16[frames,channels]`. A message with a single channel may have only one dim, as in the sink
+/// `i16[frames,channels]`. A message with a single channel may omit the channel dim, as in the sink
 /// `wav`.
 ///
 /// Sound devices require a build with the feature `audio`. The device is outside the graph's
 /// folder, so the command line must contain `--allow-path /dev`.
 ///
-/// Playback starts when the device buffer is full, and at the latest the time `buffer` after the
-/// first message. If the buffer is full, a message waits for space and delays later messages.
+/// Playback starts when the device buffer is full, or when the time `buffer` has passed since the
+/// first message. While the buffer is full, a message waits for space and delays later messages.
 /// `underruns` counts how often the buffer became empty before the next message arrived.
 ///
-/// `unsent` counts messages that the device did not accept completely. Possible causes are a device
-/// that disappeared and a device that played nothing for 2 s. The node reopens a device that
-/// returns. At the end, the node waits until the device has played the buffer, but at most 1 s
-/// longer than expected. `drained` is 1 if the device has played the whole buffer. `unplayed`
-/// counts messages that the device had not played when the node stopped waiting. `unplayed` also
-/// counts messages in the buffer of a device that disappeared.
+/// `unsent` counts messages that the device did not accept completely, because the device
+/// disappeared or played nothing for 2 s. The node reopens the device when the device reappears. At
+/// the end of the run, the node waits until the device has played the buffer. This wait ends at
+/// most 1 s after the expected end of playback. `drained` is 1 if the device has played the whole
+/// buffer. `unplayed` counts messages that the device had not played at the end of this wait, or
+/// when the device disappeared.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct AudioSinkConfig {
     /// ALSA PCM name of the device, such as `hw:CARD=PCH,DEV=0`. Default: `default`.
     #[serde(default = "default_name")]
     pub pcm: String,
-    /// Sample rate, such as `16kHz`. The device must support this rate.
+    /// Sample rate that the device supports, such as `16kHz`.
     pub sample_rate: Rate,
     /// Sample format of the device. Default: the first supported format in the order `f32`, `s32`,
     /// `s24`, `s16`.
     pub format: Option<SampleFormat>,
-    /// Length of the device buffer, `1ms` to `10s`. The device may choose a similar length. A
-    /// longer buffer adds latency but tolerates longer delays of messages. Default: `200ms`.
+    /// Length of the device buffer, `1ms` to `10s`. The device may set a slightly different length.
+    /// A longer buffer tolerates later messages but adds latency. Default: `200ms`.
     #[serde(default = "buffer")]
     pub buffer: Span,
 }

@@ -23,11 +23,11 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 /// CAN FD length. If a message is not a valid frame, the call fails.
 ///
 /// A frame waits up to 100 ms for space in the interface's queue. `unsent` counts frames that found
-/// no space in this time, and frames that the interface rejected. Causes include an interface that
-/// is down and a bus without power. While the controller is off the bus after too many errors
-/// (`bus_off`), the kernel accepts and drops frames. `unsent` also counts these dropped frames. The
-/// node reopens an interface that returns. The node cannot detect whether another bus node receives
-/// a frame.
+/// no space within 100 ms, and frames that the interface rejected. Frames are unsent, for example,
+/// if the interface is down or the bus has no power. In the bus-off state (`bus_off`), the kernel
+/// accepts frames but drops them. `unsent` also counts frames that the kernel drops in the bus-off
+/// state. The node reopens the interface when the interface reappears. The node cannot detect
+/// whether another node on the bus receives a frame.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CanSinkConfig {
     /// Name of the interface, such as `can0`.

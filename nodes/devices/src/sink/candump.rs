@@ -11,8 +11,8 @@ use serde::Deserialize;
 /// Writes CAN frames to a log in the format of `candump -L`. Messages have the format of the source
 /// `can`.
 ///
-/// `canplayer`, SavvyCAN, `cantools` and python-can read such a log. The timestamp of a line is the
-/// origin of the message. If a message is not a valid frame, the call fails.
+/// `canplayer`, SavvyCAN, `cantools` and python-can read this log format. The timestamp of a line
+/// is the origin of the message. If a message is not a valid frame, the call fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CandumpSinkConfig {
     /// The file, relative to the graph's folder or to the folder given with `--out`. The node

@@ -20,17 +20,18 @@ use std::time::Duration;
 
 /// Receives sound from an ALSA device, such as a microphone, and produces `frames` frames per
 /// message. The output `sound` is `f32[frames,channels]`, with values from −1 to 1 as in the source
-/// `wav`. With `context`, each message has `context` more frames.
+/// `wav`. With `context`, each message starts with the `context` preceding frames.
 ///
 /// Sound devices require a build with the feature `audio`. The device is outside the graph's
 /// folder, so the command line must contain `--allow-path /dev`. The device must be connected when
-/// limen plans the graph. With `on_close: reconnect`, the node reopens a device that returns.
+/// limen plans the graph. With `on_close: reconnect`, the node reopens the device when the device
+/// reappears.
 ///
-/// The origin of a message is the time at which the device recorded the first frame, by the
-/// device's clock. If the graph is too slow, the device buffer overflows. The node counts the
-/// missing messages (`overrun`) and begins a new segment. `stopped` counts complete messages in the
-/// buffer when the graph stopped. `undelivered` counts messages that were incomplete when the
-/// device disappeared. `stalls` counts timeouts (see `timeout`).
+/// By default, the origin of a message is the time at which the device recorded the first new
+/// frame. If the graph is too slow, the device buffer overflows. The node counts the missing
+/// messages (`overrun`) and begins a new segment. `stopped` counts complete messages that were
+/// still in the buffer when the graph stopped. `undelivered` counts messages that were incomplete
+/// when the device disappeared. `stalls` counts how often `timeout` expired.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct AudioSourceConfig {
     /// ALSA PCM name of the device, such as `hw:CARD=PCH,DEV=0`. Default: `default`.
@@ -38,30 +39,31 @@ pub struct AudioSourceConfig {
     pub pcm: String,
     /// Frames per message, 1 to 1048576.
     pub frames: usize,
-    /// Sample rate, such as `16kHz`. The device must support this rate. Default: the supported rate
-    /// nearest to 48 kHz.
+    /// Sample rate that the device supports, such as `16kHz`. Default: the supported rate nearest
+    /// to 48 kHz.
     pub sample_rate: Option<Rate>,
     /// Channels of a message: `mono`, `all`, or a number that the device supports. `mono` is the
-    /// mean of all channels. Default: `all`, which opens the device with 2 channels, or the nearest
-    /// supported number.
+    /// mean of all channels. Default: `all`, which opens the device with the supported number of
+    /// channels nearest to 2.
     pub channels: Option<AudioChannels>,
     /// Number of preceding frames that each message repeats at its start. Some speech models
-    /// require this context. The context is silence at the start of each segment. Default: 0.
+    /// require preceding frames as context. The context is silence at the start of each segment.
+    /// Default: 0.
     #[serde(default)]
     pub context: usize,
     /// Sample format of the device. Default: the first supported format in the order `f32`, `s32`,
     /// `s24`, `s16`.
     pub format: Option<SampleFormat>,
-    /// Length of the device buffer, `1ms` to `10s`. The device may choose a similar length. A
-    /// longer buffer tolerates longer delays of the graph. Default: `500ms`.
+    /// Length of the device buffer, `1ms` to `10s`. The device may set a slightly different length.
+    /// A longer buffer tolerates longer delays in the graph. Default: `500ms`.
     #[serde(default = "buffer")]
     pub buffer: Span,
-    /// Maximum time without sound data, at least `100ms`. After this time, the node closes the
-    /// device and applies `on_close`. Default: `2s`.
+    /// Maximum time without sound data, at least `100ms`. If the timeout expires, the node closes
+    /// the device and applies `on_close`. Default: `2s`.
     #[serde(default = "timeout")]
     pub timeout: Span,
-    /// Clock for the origin of messages. `device` converts the driver's timestamps to run time.
-    /// `run` uses the time when the node reads the message. Default: `device`.
+    /// Clock that determines the origin of messages. `device` converts the driver's timestamps to
+    /// run time. `run` uses the time when the node reads the message. Default: `device`.
     #[serde(default)]
     pub clock: StampClock,
     /// What to do when the device disappears. Default: `reconnect`.

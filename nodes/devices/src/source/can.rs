@@ -24,25 +24,25 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// Receives frames from a CAN bus: `frame` `u8[≤16]`, or `u8[≤72]` with `fd`.
 ///
-/// A message contains a frame in the kernel's format. Bytes 0 to 3 are the identifier, with bit 31
-/// set for 29-bit identifiers and bit 30 for remote requests. Byte 4 is the length, byte 5 contains
-/// the CAN FD flags, and bytes 6 and 7 are reserved. Data starts at byte 8. `decode` with `format:
-/// struct` can read a frame. The origin of a message is the time at which the kernel received the
-/// frame.
+/// A message contains one frame in the kernel's layout (`can_frame` or `canfd_frame`). Bytes 0 to 3
+/// are the identifier, with bit 31 set for 29-bit identifiers and bit 30 for remote requests. Byte
+/// 4 is the length, byte 5 contains the CAN FD flags, and bytes 6 and 7 are reserved. Data starts
+/// at byte 8. `decode` with `format: struct` can read a frame. The origin of a message is the time
+/// at which the kernel received the frame.
 ///
 /// `overrun` counts frames that the kernel dropped because its buffer was full. `stopped` counts
-/// frames in the buffer when the graph stopped. `undelivered` counts frames in the buffer when the
-/// interface disappeared. `bus_errors` counts all error reports of the controller. Three kinds of
-/// report also have separate counters. `controller_overrun` counts reports that the controller had
-/// no space for a frame. `error_passive` counts reports of the error-passive state. `bus_off`
-/// counts reports that the controller left the bus. The node waits until the controller returns to
-/// the bus and until the interface is up.
+/// frames that were in the buffer when the graph stopped. `undelivered` counts frames that were in
+/// the buffer when the interface disappeared. `bus_errors` counts all error frames from the CAN
+/// controller. Three kinds of error frame also have separate counters. `controller_overrun` counts
+/// error frames that report a full receive buffer in the controller. `error_passive` counts error
+/// frames that report the error-passive state. `bus_off` counts error frames that report the
+/// bus-off state. While the controller is off the bus or the interface is down, the node waits.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CanSourceConfig {
     /// Name of the interface, such as `can0`.
     pub interface: String,
-    /// Identifiers to receive, such as `[0x123, 0x18FEF100]`. Identifiers above 0x7FF have 29 bits.
-    /// By default, the node receives all frames.
+    /// Identifiers to receive, such as `[0x123, 0x18FEF100]`. The node treats identifiers above
+    /// 0x7FF as 29-bit identifiers. By default, the node receives all frames.
     #[serde(default)]
     pub ids: Vec<u32>,
     /// Whether to also receive CAN FD frames, with up to 64 bytes of data. Default: `false`.
@@ -52,8 +52,8 @@ pub struct CanSourceConfig {
     /// (`net.core.rmem_max`). Default: `1MiB`.
     #[serde(default = "receive_buffer")]
     pub receive_buffer: Bytes,
-    /// Clock for the origin of messages. `device` converts the driver's timestamps to run time.
-    /// `run` uses the time when the node reads the message. Default: `device`.
+    /// Clock that determines the origin of messages. `device` converts the driver's timestamps to
+    /// run time. `run` uses the time when the node reads the message. Default: `device`.
     #[serde(default)]
     pub clock: StampClock,
     /// What to do when the interface disappears. Default: `reconnect`.

@@ -22,33 +22,32 @@ use std::time::Duration;
 /// `u8[≤16]`, or `u8[≤72]` with `fd`, as in the source `can`.
 ///
 /// The node sends each frame at its recorded time, relative to the first frame. `malformed` counts
-/// lines in another format. Without `fd`, `too_large` counts CAN FD frames. `bus_errors` counts
-/// recorded error reports of a controller.
+/// lines that are not in the format of `candump -L`. Without `fd`, `too_large` counts CAN FD
+/// frames. `bus_errors` counts the CAN controller's error frames in the log.
 ///
-/// If the timestamps step back by more than 1 s, the recorded clock was set back. The node then
-/// sends the next frame at the previous interval. A new segment begins, and an event reports the
-/// step (`stepped_back`).
+/// If the timestamps step back by more than 1 s, the node assumes that the recorded clock was set
+/// back. The node then begins a new segment and reports the step as an event (`stepped_back`). The
+/// next frame follows after the same interval as the previous frame.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CandumpSourceConfig {
     /// The file, relative to the graph's folder.
     pub path: String,
-    /// Name of an interface, such as `can0`. The node sends only the frames of this interface. By
-    /// default, the node sends the frames of all interfaces.
+    /// Interface from which the frames were recorded, such as `can0`. By default, the node sends
+    /// the frames of all interfaces.
     pub interface: Option<String>,
-    /// Identifiers to send, such as `[0x123, 0x18FEF100]`. Identifiers above 0x7FF have 29 bits. By
-    /// default, the node sends all frames.
+    /// Identifiers to send, such as `[0x123, 0x18FEF100]`. The node treats identifiers above 0x7FF
+    /// as 29-bit identifiers. By default, the node sends all frames.
     #[serde(default)]
     pub ids: Vec<u32>,
     /// Whether to also send CAN FD frames, with up to 64 bytes of data. Default: `false`.
     #[serde(default)]
     pub fd: bool,
     /// Pace of the frames: `original` (default), `max` or a factor such as `2.0`. `max` sends as
-    /// fast as the graph accepts frames. With `max`, origins keep the recorded intervals, relative
-    /// to the start of the run.
+    /// fast as the graph accepts frames. With `max`, origins count from the start of the run and
+    /// keep their recorded spacing.
     #[serde(default)]
     pub pace: RecordedPace,
-    /// Maximum pause between frames. The node shortens a longer pause to this value. Default:
-    /// `1min`.
+    /// Maximum pause between frames. The node shortens longer pauses to `max_gap`. Default: `1min`.
     #[serde(default = "max_gap")]
     pub max_gap: Span,
     /// Number of passes over the file. Default: 1.

@@ -24,16 +24,17 @@ use std::time::Duration;
 ///
 /// The device is outside the graph's folder, so the command line must contain `--allow-path /dev`.
 /// The camera must be connected when limen plans the graph. With `on_close: reconnect`, the node
-/// reopens a camera that returns.
+/// reopens the camera when the camera reappears.
 ///
 /// The origin of a frame is the driver's timestamp, converted to run time. The node uses a
-/// `CLOCK_MONOTONIC` timestamp directly, and converts other timestamps with the minimum observed
-/// delay. Without a timestamp, the origin is the time when the node reads the frame.
+/// `CLOCK_MONOTONIC` timestamp directly. To convert timestamps of other clocks, the node uses the
+/// minimum observed delay. Without a timestamp, the origin is the time when the node reads the
+/// frame.
 ///
-/// `dropped` counts frames that the camera or the driver lost, detected by gaps in the frame
-/// numbers. If the graph is too slow, the driver has no free buffers and drops frames. `damaged`
-/// counts frames that the driver marks as damaged, and frames that the node cannot decode
-/// completely. `stalls` counts timeouts (see `timeout`). The node converts YUV with the matrix
+/// `dropped` counts frames that the camera or the driver lost. The node detects lost frames by gaps
+/// in the frame numbers. If the graph is too slow, the driver has no free buffers and drops frames.
+/// `damaged` counts frames that the driver marks as damaged, and frames that the node cannot decode
+/// completely. `stalls` counts how often `timeout` expired. The node converts YUV with the matrix
 /// (BT.601 or BT.709) and the range that the driver reports.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct V4l2Config {
@@ -53,16 +54,16 @@ pub struct V4l2Config {
     /// Number of buffers that the driver fills in turn, 2 to 32. Default: 4.
     #[serde(default = "buffers")]
     pub buffers: u32,
-    /// Whether to send only the newest available frame. The node counts the other frames
-    /// (`superseded`). Default: `false`, which sends all frames.
+    /// Whether to send only the newest available frame. `superseded` counts the frames that the
+    /// node skips. Default: `false`, which sends all frames.
     #[serde(default)]
     pub latest: bool,
-    /// Maximum time without a frame, at least `100ms`. After this time, the node closes the camera
-    /// and applies `on_close`. Default: `2s`.
+    /// Maximum time without a frame, at least `100ms`. If the timeout expires, the node closes the
+    /// camera and applies `on_close`. Default: `2s`.
     #[serde(default = "timeout")]
     pub timeout: Span,
-    /// Clock for the origin of messages. `device` converts the driver's timestamps to run time.
-    /// `run` uses the time when the node reads the message. Default: `device`.
+    /// Clock that determines the origin of messages. `device` converts the driver's timestamps to
+    /// run time. `run` uses the time when the node reads the message. Default: `device`.
     #[serde(default)]
     pub clock: StampClock,
     /// What to do when the camera disappears. Default: `reconnect`.

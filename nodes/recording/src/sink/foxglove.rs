@@ -17,22 +17,22 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Serves its inputs to Foxglove while the graph runs. Open `ws://localhost:8765` in Foxglove.
-/// Inputs may have any names. Each input is a topic, as in `record`.
+/// Serves the node's inputs to Foxglove while the graph runs. Open `ws://localhost:8765` in
+/// Foxglove. Inputs may have any names. Each input is a topic, as in `record`.
 ///
 /// While a client is connected, the node also publishes statistics of the run once a second.
 /// `/limen/paths/SOURCE/SINK` contains the age of messages at a sink and the number of missed
 /// deadlines. `/limen/nodes/NODE` contains the queue time, the compute time and the lost messages
-/// of a node. `/limen/edges/PORT/PORT` contains the queued and lost messages of an edge. The topic
-/// also contains the time for which a join has waited for the edge. Times are in microseconds. Only
-/// times in fields that end in `_s` are in seconds.
+/// of a node. `/limen/edges/PORT/PORT` contains the queued and lost messages of an edge, and how
+/// long a join has waited for the edge. Times are in microseconds, except in fields that end in
+/// `_s`, which are in seconds.
 ///
 /// Only clients on the local machine can connect, unless `listen` has another address and the
-/// command line contains `--allow-public`. A client receives only the topics of the client's
-/// subscriptions. A slow client misses messages, but never delays the graph. `full` counts the
-/// missed messages. `sent` counts messages that were written to a connection's buffer.
-/// `undelivered` counts messages that were still in the buffer when the connection ended. Clients
-/// cannot change the run.
+/// command line contains `--allow-public`. A client receives only the topics to which the client
+/// subscribes. A slow client misses messages, but never delays the graph. `full` counts the missed
+/// messages. `sent` counts messages that were written to a connection's buffer. `undelivered`
+/// counts messages that were still in the buffer when the connection ended. Clients cannot change
+/// the run.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct FoxgloveConfig {
     /// Address to listen on. Default: `8765`, a port that other machines cannot reach.
@@ -48,16 +48,16 @@ pub struct FoxgloveConfig {
     /// Whether to publish statistics of the run. Default: `true`.
     #[serde(default = "yes")]
     pub statistics: bool,
-    /// Maximum number of bytes that may wait for a slow client. The backlog must hold the largest
+    /// Maximum number of bytes that may wait for a slow client, at least the size of the largest
     /// message. Default: 4 MiB, or twice the size of the largest message, whichever is larger.
     pub backlog: Option<Bytes>,
-    /// Maximum number of clients, up to 64. Default: 4. At the limit, a new client replaces a
-    /// client that has sent no request or has read nothing for 5 s. If every client is active, the
-    /// node closes the new connection and counts it (`refused`).
+    /// Maximum number of clients, up to 64. Default: 4. If no connection is free, a new client
+    /// replaces a client that sent no request within 5 s or has read nothing for 5 s. If every
+    /// client is active, the node closes a new connection and counts it (`refused`).
     #[serde(default = "max_connections")]
     pub max_connections: usize,
-    /// Additional web pages that may connect, such as `https://viewer.example`, or `*` for all
-    /// pages. Pages from Foxglove, from servers on the local machine and from local files
+    /// Additional web pages that may connect to the node, such as `https://viewer.example`, or `*`
+    /// for all pages. Pages from Foxglove, from servers on the local machine and from local files
     /// (`file://`) may always connect. A page that may connect can read all topics of this node.
     /// Any page open in a browser on this machine can attempt a connection.
     #[serde(default)]

@@ -14,20 +14,20 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Records its inputs to an MCAP file. Inputs may have any names. Each input is a topic: `/image`
-/// for the input `image`, `/camera/image` for `camera.image`.
+/// Records the node's inputs to an MCAP file. Inputs may have any names. Each input is a topic:
+/// `/image` for the input `image`, `/camera/image` for `camera.image`.
 ///
-/// Images, texts and numbers have schemas that Foxglove and the MCAP libraries read. `as` assigns a
-/// meaning to other tensors. The log time of a message is the time at which this node reads the
-/// message. The publish time of a message is its origin. Without `capacity`, an input queues at
-/// most 4096 messages and 64 MiB.
+/// Images, texts and numbers have schemas that Foxglove and the MCAP libraries read. For other
+/// tensors, `as` assigns the meaning. The log time of a message is the time at which this node
+/// reads the message. The publish time of a message is the message's origin. Without `capacity`, an
+/// input queues at most 4096 messages and 64 MiB.
 ///
-/// If the process ends abnormally, every message read more than 1 s or 4 MiB earlier remains
-/// readable. `limen-run recover` then writes the missing index. The node never overwrites a file:
-/// if `drive.mcap` exists, the node writes `drive-0002.mcap`. If a write fails, the node counts the
-/// messages of the chunk as lost (`unwritten` or `disk_full`). A chunk has at most 1 MiB plus one
-/// message. With `on_error: skip`, or while the disk is full, the node tries a new file once a
-/// second.
+/// If the process ends abnormally, the file lacks at most the last 1 s or 4 MiB of messages,
+/// whichever is less. `limen-run recover` then writes the missing index. The node never overwrites
+/// a file: if `drive.mcap` exists, the node writes `drive-0002.mcap`. If the write of a chunk
+/// fails, the node counts the messages of the chunk as lost (`unwritten` or `disk_full`). A chunk
+/// has at most 1 MiB plus one message. With `on_error: skip`, or while the disk is full, the node
+/// tries a new file once a second.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct RecordConfig {
     /// The file, such as `out/drive.mcap`, relative to the graph's folder or to the folder given
@@ -43,8 +43,8 @@ pub struct RecordConfig {
     #[serde(default)]
     pub schemas: Schemas,
     /// Topic, meaning and frame of inputs, by input name: `{ boxes: { as: boxes }, imu: { topic:
-    /// /imu/data, as: imu, frame: base } }`. `as` is one of the following. `image`: `u8[h,w]` or
-    /// `u8[h,w,3]`. `compressed_image`: the bytes of an image file. `imu`: `[6]` with angular
+    /// /imu/data, as: imu, frame: base } }`. `as` accepts the following values. `image`: `u8[h,w]`
+    /// or `u8[h,w,3]`. `compressed_image`: the bytes of an image file. `imu`: `[6]` with angular
     /// velocity and acceleration, or `[10]` with the orientation first. `point_cloud`: `f32[n,3]`
     /// or more columns. `boxes`: `f32[n,6]`. `pose`: `[7]` with position and orientation.
     /// `location`: `f64[3]` with latitude, longitude and altitude. `scan`: ranges `f32[n]`, with
@@ -54,7 +54,7 @@ pub struct RecordConfig {
     #[serde(default)]
     pub topics: BTreeMap<String, TopicConfig>,
     /// Size at which the node begins a new file, such as `1GiB`, at least `1MiB`. By default, the
-    /// node begins a new file only after 65536 chunks, of 0.5 s or 1 MiB each.
+    /// node begins a new file after 65536 chunks. A chunk contains 0.5 s or 1 MiB of messages.
     pub max_size: Option<Bytes>,
     /// Duration after which the node begins a new file, such as `10min`, at least `1s`. Default:
     /// unlimited.

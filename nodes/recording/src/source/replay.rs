@@ -28,13 +28,13 @@ use std::time::Duration;
 /// `sensor_msgs`: Image (`u8[h,w,3]` and similar), CompressedImage (bytes), Imu, PointCloud2,
 /// LaserScan (ranges, `f32[≤n]`), NavSatFix (`f64[3]`, NaN without a fix). Imu is `f64[10]`:
 /// orientation, angular velocity, acceleration. If the first message has no orientation, Imu is
-/// `f64[6]`. Missing estimates are NaN. PointCloud2 is `f32[≤n,fields]`: `x y z`, the intensity if
-/// present, then the other fields of the first message. If a field has 64-bit floats or 32-bit
-/// integers, PointCloud2 is `f64[≤n,fields]`.
+/// `f64[6]`. Missing estimates in Imu are NaN. PointCloud2 is `f32[≤n,fields]`: `x y z`, the
+/// intensity if present, then the other fields of the first message. If a field has 64-bit floats
+/// or 32-bit integers, PointCloud2 is `f64[≤n,fields]`.
 ///
 /// `geometry_msgs`: Vector3, Point (`f64[3]`), Quaternion (`f64[4]`), Pose, Transform (`f64[7]`),
 /// Twist, Accel, Wrench (`f64[6]`), Inertia (`f64[10]`), PoseArray (`f64[≤n,7]`), Polygon
-/// (`f32[≤n,3]`). The node also decodes stamped variants. The node omits covariances.
+/// (`f32[≤n,3]`). The node also decodes the stamped variants of these types, and omits covariances.
 ///
 /// `nav_msgs`: Odometry (`f64[13]`). `std_msgs`: numbers, arrays, String. Foxglove: RawImage,
 /// CompressedImage, PointCloud, PoseInFrame, LocationFix. The node sends messages of other schemas
@@ -42,14 +42,15 @@ use std::time::Duration;
 ///
 /// The first message of a topic determines the dtype and the dims. The longest message in the first
 /// 256 MiB of uncompressed data determines the maximum length. The node counts messages that do not
-/// fit (`oversized`), messages that cannot be decoded (`malformed`) and unreadable parts of the
-/// file (`unreadable`). The sequence number of a message is the recorded number, or the message's
-/// index in the topic. The origin of a message is the timestamp in the message, otherwise the
-/// message's publish time (see `stamps`).
+/// fit the output's type (`oversized`), messages that cannot be decoded (`malformed`) and
+/// unreadable parts of the file (`unreadable`). The sequence number of a message is the recorded
+/// sequence number, or otherwise the message's index in the topic. The origin of a message is the
+/// timestamp in the message, or otherwise the message's publish time (see `stamps`).
 ///
-/// If the time of a topic steps back by more than 1 s, the recorded clock was set back. The topic
-/// then continues at its usual offset from other topics. A new segment begins, and an event reports
-/// the step (`stepped_back`). A topic with a constant recording delay keeps this delay.
+/// If the time of a topic steps back by more than 1 s, the node assumes that the recorded clock was
+/// set back. The topic then continues at its previous offset from other topics. A new segment
+/// begins, and an event reports the step (`stepped_back`). A topic with a constant recording delay
+/// keeps the delay.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ReplayConfig {
     /// The file, relative to the graph's folder.
@@ -58,17 +59,17 @@ pub struct ReplayConfig {
     #[serde(default)]
     pub topics: BTreeMap<String, String>,
     /// Pace of the messages: `original` (default), `max` or a factor such as `2.0`. `max` sends as
-    /// fast as the graph accepts messages. With `max`, origins keep the recorded intervals,
-    /// relative to the start of the run. Nodes that match or measure by origin therefore behave as
-    /// in the recording. Latencies are meaningless.
+    /// fast as the graph accepts messages. With `max`, origins count from the start of the run and
+    /// keep their recorded spacing. Nodes that match or measure by origin therefore behave as in
+    /// the recording. With `max`, latencies are meaningless.
     #[serde(default)]
     pub pace: RecordedPace,
     /// Origin of a message: the timestamp in the message (`header`), or the time of recording
-    /// (`log`). Default: `header`. The node ignores a timestamp more than one day away from the
-    /// time of recording.
+    /// (`log`). Default: `header`. The node ignores a timestamp that differs from the time of
+    /// recording by more than one day.
     #[serde(default)]
     pub stamps: Stamps,
-    /// Maximum pause between messages. The node shortens a longer pause to this value, except with
+    /// Maximum pause between messages. The node shortens longer pauses to `max_gap`, except with
     /// `pace: max`. Default: `1min`.
     #[serde(default = "max_gap")]
     pub max_gap: Span,

@@ -10,10 +10,10 @@ use serde::Deserialize;
 #[serde(rename_all = "snake_case")]
 pub enum Along {
     /// Samples follow each other in the first dim. A message contains many samples of each channel,
-    /// like sound.
+    /// such as sound.
     FirstDim,
     /// Samples follow each other in successive messages. Each message contains one sample of every
-    /// channel, like a reading of a sensor.
+    /// channel, such as a sensor reading.
     Messages,
 }
 

@@ -14,7 +14,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::rc::Rc;
 
 /// Writes sound to a WAV file: `f32[frames,channels]` or `i16[frames,channels]`. A message with a
-/// single channel may have only one dim.
+/// single channel may omit the channel dim.
 ///
 /// A WAV file has at most 4 GiB. A call that would exceed this size fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]

@@ -13,11 +13,11 @@ use serde::Deserialize;
 /// `f32[≤frames,channels]`, with values from −1 to 1. With `tail: pad`, the output is
 /// `f32[frames,channels]`.
 ///
-/// A frame is one sample of every channel. With `context`, each message has `context` more frames.
-/// The node reads PCM samples of up to 32 bits, and floats of 32 or 64 bits. A sample may be stored
-/// in a larger container. The file format is RIFF, RF64 or BW64. If the file is truncated, the node
-/// sends all complete frames, then one call fails. If the header has no length, as in piped output,
-/// the node reads samples up to the end of the file.
+/// A frame is one sample of every channel. With `context`, each message starts with the `context`
+/// preceding frames. The node reads PCM samples of up to 32 bits, and floats of 32 or 64 bits. A
+/// sample may be stored in a larger container. The file format is RIFF, RF64 or BW64. If the file
+/// is truncated, the node sends all complete frames, then one call fails. If the header has no
+/// length, as in piped output, the node reads samples up to the end of the file.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct WavSourceConfig {
     /// The file, relative to the graph's folder.
@@ -26,21 +26,22 @@ pub struct WavSourceConfig {
     pub frames: usize,
     /// Sample rate of the messages, such as `16kHz`. The node resamples a file with another rate.
     /// `frames` then counts resampled frames. Resampling replaces samples that are NaN, infinite or
-    /// beyond ±1e20 by silence. Default: the rate of the file.
+    /// beyond ±1e20 with silence. Default: the rate of the file.
     pub sample_rate: Option<Rate>,
     /// Channels of a message. Default: `all`.
     #[serde(default)]
     pub channels: WavChannels,
     /// Number of preceding frames that each message repeats at its start. Some speech models
-    /// require this context. The context is silence at the start of each pass. Default: 0.
+    /// require preceding frames as context. The context is silence at the start of each pass.
+    /// Default: 0.
     #[serde(default)]
     pub context: usize,
     /// What to do if the last frames do not fill a message. Default: `send`.
     #[serde(default)]
     pub tail: WavTail,
     /// Whether to send messages at playback speed. With `true`, the node sends each message at the
-    /// time of the message's first frame. Default: `false`, which sends messages as fast as the
-    /// graph accepts messages.
+    /// playback time of the message's first frame. Default: `false`, which sends messages as fast
+    /// as the graph accepts messages.
     #[serde(default)]
     pub real_time: bool,
     /// Number of passes over the file. Default: 1.

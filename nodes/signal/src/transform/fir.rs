@@ -12,18 +12,18 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Applies an FIR filter to the samples of each channel, in place. Each output sample is a weighted
-/// sum of the last samples.
+/// sum of the most recent input samples.
 ///
 /// Write the weights as `taps`, or design a low-pass (`lowpass`), a high-pass (`highpass`) or a
 /// band-pass filter (both keys). The designs match SciPy's `firwin`, which uses the window method
-/// with a Hamming window. At a cutoff frequency, the filter halves the amplitude (-6 dB). Designed
-/// filters delay their input by `(count - 1) / 2` samples.
+/// with a Hamming window. At a cutoff frequency, a designed filter halves the amplitude (-6 dB).
+/// Designed filters delay their input by `(count - 1) / 2` samples.
 ///
-/// A message `f32[n]` or `f32[n, ...]` contains `n` samples of every channel, like sound. With
-/// `along: messages`, and for scalars, each message contains one sample of every channel, like a
-/// reading of a sensor. The node keeps the last samples between messages. The node replaces these
-/// samples with silence at a new segment and at a gap (`on_gap: reset`). Before the first sample,
-/// the input counts as silence.
+/// A message `f32[n]` or `f32[n, ...]` contains `n` samples of every channel, such as sound. With
+/// `along: messages`, and for scalars, each message contains one sample of every channel, such as a
+/// sensor reading. The node keeps the most recent samples between messages. At a new segment, and
+/// at a gap with `on_gap: reset`, the node replaces these samples with silence. The node treats the
+/// input before the first sample as silence.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct FirConfig {
     /// Weights, 1 to 65536 numbers, starting with the weight of the newest sample. `taps` cannot be

@@ -18,12 +18,12 @@ use serde::Deserialize;
 /// low-pass differs from `butter(..., 'bandpass')`. For a narrow band, write the `sections` of a
 /// band-pass design.
 ///
-/// A message `f32[n]` or `f32[n, ...]` contains `n` samples of every channel, like sound. With
-/// `along: messages`, and for scalars, each message contains one sample of every channel, like a
-/// reading of a sensor. The node keeps the filter state between messages. The node resets the state
-/// at a new segment and at a gap (`on_gap: reset`). The output for an infinite or NaN sample is
-/// NaN. The filter state treats an infinite or NaN sample as 0. `not_finite` counts messages with
-/// infinite or NaN samples.
+/// A message `f32[n]` or `f32[n, ...]` contains `n` samples of every channel, such as sound. With
+/// `along: messages`, and for scalars, each message contains one sample of every channel, such as a
+/// sensor reading. The node keeps the filter state between messages. The node resets the filter
+/// state at a new segment, and at a gap with `on_gap: reset`. The output for an infinite or NaN
+/// sample is NaN. The filter state treats an infinite or NaN sample as 0. `not_finite` counts
+/// messages with infinite or NaN samples.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct IirConfig {
     /// Cutoff frequency of the low-pass filter (-3 dB), such as `20Hz`. `lowpass` must be below

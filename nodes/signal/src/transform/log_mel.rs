@@ -14,10 +14,10 @@ use serde::Deserialize;
 /// Converts one channel of samples, `f32[≤n]` or `f32[≤n,1]`, to `mels` values per frame,
 /// `f32[≤frames,mels]`.
 ///
-/// Frames are the same as in `stft` with `numbers: power`. The bands match `librosa.filters.mel`
-/// with default arguments (`htk=False`, `norm='slaney'`). An output message contains the values of
-/// all frames that end within the input message. If no frame ends within the input message, the
-/// node sends no message.
+/// The node computes frames like `stft` with `numbers: power`. The bands match
+/// `librosa.filters.mel` with default arguments (`htk=False`, `norm='slaney'`). An output message
+/// contains the values of all frames that end within the input message. If no frame ends within the
+/// input message, the node sends no message.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct LogMelConfig {
     /// Sample rate, such as `16kHz`.

@@ -16,8 +16,8 @@ use serde::Deserialize;
 /// A frame starts every `hop` samples and may span several messages. The node does not pad frames,
 /// as in `librosa.stft(..., center=False)`. An output message contains the spectra of all frames
 /// that end within the input message. If no frame ends within the input message, the node sends no
-/// message. The node drops buffered samples at a new segment and at a gap (`on_gap: reset`). An
-/// incomplete last frame produces no spectrum.
+/// message. The node drops buffered samples at a new segment, and at a gap with `on_gap: reset`. A
+/// last frame that is incomplete produces no spectrum.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct StftConfig {
     /// Frame length in samples.

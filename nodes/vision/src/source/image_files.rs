@@ -21,8 +21,8 @@ const MAX_NAME: usize = 255;
 ///
 /// The outputs are `image` `u8[height,width,channels]`, `name` `u8[≤255]` and, if `label` is set,
 /// `label` `i32[]`. If the images differ in size, `image` is `u8[≤height,≤width,channels]`, with
-/// the size of the largest image. `resize` and `letterbox` scale such images to one size. If the
-/// images differ in channels (1 grey, 3 RGB, 4 RGBA), `channels` is required.
+/// the size of the largest image. `resize` and `letterbox` scale images of different sizes to one
+/// size. If the images differ in channels (1 grey, 3 RGB, 4 RGBA), `channels` is required.
 ///
 /// limen reads the sizes during planning. If a file cannot be decoded or no longer has the planned
 /// size, one call fails. With `on_error: skip`, the node continues with the next file. Unlike
@@ -31,7 +31,8 @@ const MAX_NAME: usize = 255;
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ImageFilesConfig {
     /// Glob pattern of PNG and JPEG files, relative to the graph's folder: `data/*.png`,
-    /// `data/**/*.jpg`. Hidden files require a pattern whose file name starts with a dot.
+    /// `data/**/*.jpg`. A pattern matches hidden files only if the file name in the pattern starts
+    /// with a dot.
     pub path: String,
     /// Images per second, such as `30Hz`. The scheduled time of image `n` is `n` periods after the
     /// first image. The origin of an image is the image's scheduled time, even if the image is
@@ -43,9 +44,9 @@ pub struct ImageFilesConfig {
     /// Part of the path from which the node reads the label. Default: `none`.
     #[serde(default)]
     pub label: LabelSource,
-    /// Channels of the output: 1 (grey), 3 (RGB) or 4 (RGBA). The node converts all images to this
-    /// format. By default, images keep their channels, which must be the same for all files. Only
-    /// `channels: 4` preserves the opacity of grey images.
+    /// Channels of the output: 1 (grey), 3 (RGB) or 4 (RGBA). The node converts all images to the
+    /// same number of channels. By default, images keep their channels, which must be the same for
+    /// all files. Only `channels: 4` preserves the opacity of grey images.
     pub channels: Option<usize>,
 }
 

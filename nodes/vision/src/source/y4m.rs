@@ -20,13 +20,13 @@ use std::ops::Range;
 /// Reads uncompressed video, YUV4MPEG2 (`.y4m`), from a file or standard input. The output is
 /// `image` `u8[h,w,3]` in RGB, or `u8[h,w]` if the video is grey.
 ///
-/// Use this kind in place of a camera. Convert other video formats first, or through a pipe:
-/// `ffmpeg -i drive.mp4 -pix_fmt yuv420p -f yuv4mpegpipe - | limen-run graph.yaml`.
+/// Use this kind to replace a camera with recorded video. Convert other video formats first, or
+/// through a pipe: `ffmpeg -i drive.mp4 -pix_fmt yuv420p -f yuv4mpegpipe - | limen-run graph.yaml`.
 ///
 /// The node reads 8-bit, non-interlaced frames in 4:2:0, 4:2:2 and 4:4:4. Chroma is not
-/// interpolated: all pixels of a chroma sample have the same chroma. If a file ends within a frame,
-/// the node sends all complete frames, then one call fails. The node does not read grey video from
-/// standard input.
+/// interpolated: all pixels that share a chroma sample have the same chroma. If a file ends within
+/// a frame, the node sends all complete frames, then one call fails. The node does not read grey
+/// video from standard input.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Y4mConfig {
     /// The file, relative to the graph's folder. Default: standard input.
@@ -35,13 +35,13 @@ pub struct Y4mConfig {
     pub width: Option<usize>,
     /// Height in pixels. Required without `path`.
     pub height: Option<usize>,
-    /// Colour matrix of the video. Default: `bt601`. Set this field for BT.709 video, because a Y4M
+    /// Colour matrix of the video. Default: `bt601`. Set `colours` for BT.709 video, because a Y4M
     /// file does not record the matrix.
     #[serde(default)]
     pub colours: Colours,
     /// Pace of the frames of a file: `original` (default), `max` or a factor such as `2.0`. `max`
-    /// sends as fast as the graph accepts frames. With `max`, origins keep the intervals of the
-    /// video, relative to the start of the run. The node sends a frame from standard input when the
+    /// sends as fast as the graph accepts frames. With `max`, origins count from the start of the
+    /// run and keep the spacing of the video. The node sends a frame from standard input when the
     /// frame arrives.
     #[serde(default)]
     pub pace: RecordedPace,

@@ -7,24 +7,24 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ResizeFilter {
-    /// Triangle filter that widens when an image shrinks, so that every pixel contributes. Matches
-    /// Pillow's `BILINEAR` within 1 level. The difference is larger for almost transparent colours.
+    /// Triangle filter. If an image shrinks, the filter widens to cover every pixel. Matches
+    /// Pillow's `BILINEAR` within 1 level, except in almost transparent colours.
     #[default]
     Bilinear,
-    /// Interpolation between the two nearest pixels of each axis, even if the image shrinks.
-    /// Matches OpenCV's `INTER_LINEAR`, the default of `cv2.resize`, exactly for 1, 3 or 4
-    /// channels.
+    /// Interpolation between the two nearest pixels along each axis, even if the image shrinks.
+    /// Identical to OpenCV's `INTER_LINEAR` (the default of `cv2.resize`) for 1, 3 or 4 channels.
     Linear,
-    /// Mean of the covered area. Matches OpenCV's `INTER_AREA` exactly for 1, 3 or 4 channels.
+    /// Mean of the source pixels that an output pixel covers. Identical to OpenCV's `INTER_AREA`
+    /// for 1, 3 or 4 channels.
     Area,
     /// Nearest pixel. `nearest` is fast and coarse. Matches Pillow's `NEAREST` and OpenCV's
-    /// `INTER_NEAREST_EXACT`, except that OpenCV rarely picks another pixel at an exact tie.
-    /// Differs from OpenCV's `INTER_NEAREST`, which picks the pixel to the left and above.
+    /// `INTER_NEAREST_EXACT`. In rare exact ties, OpenCV picks a different pixel. Differs from
+    /// OpenCV's `INTER_NEAREST`, which picks the pixel to the left and above.
     Nearest,
-    /// Windowed sinc that widens when an image shrinks. `lanczos3` is sharp and slow. The filter
-    /// function is the same as in Pillow's `LANCZOS`. Levels at sharp edges differ from Pillow by
-    /// tens (25 for black text on white), because Pillow clips intermediate overshoots. Pillow may
-    /// also scale the axes in the other order.
+    /// Windowed sinc, as in Pillow's `LANCZOS`. If an image shrinks, the filter widens. `lanczos3`
+    /// is sharp and slow. At sharp edges, the result differs from Pillow by tens of levels (25 for
+    /// black text on white). The reason is that Pillow clips intermediate overshoots. Pillow may
+    /// also scale the two axes in a different order.
     Lanczos3,
 }
 

@@ -12,7 +12,7 @@ use serde::Deserialize;
 /// Converts the colours of images: `u8[h,w,c]` to `u8[h,w,k]`. `grey` has 1 channel, `rgb` and
 /// `bgr` have 3, `rgba` has 4.
 ///
-/// Grey is 0.299 red + 0.587 green + 0.114 blue, rounded like OpenCV's `cvtColor`. A conversion
+/// Grey is 0.299 red + 0.587 green + 0.114 blue, rounded as in OpenCV's `cvtColor`. A conversion
 /// from `rgba` drops the opacity. A conversion to `rgba` sets the opacity to 255.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ConvertConfig {

@@ -21,22 +21,23 @@ const MAX_PARTS: usize = 1 << 10;
 /// For each row of `boxes`, the node produces one message `u8[height,width,c]`, called a part.
 ///
 /// Rows of `boxes` are x0, y0, x1, y1, score, class. The node sends parts in the order of the rows.
-/// As in `scatter`, each part has the header that `join` selects, with `part` and `parts` set.
-/// `gather` reassembles the results: row `n` of the gathered message belongs to row `n` of `boxes`.
+/// `join` determines the header of each part, in which the node sets `part` and `parts` as in
+/// `scatter`. `gather` reassembles the results: row `n` of the gathered message belongs to row `n`
+/// of `boxes`.
 ///
-/// A part contains every pixel that its box touches. A box outside the image produces a part that
-/// shows only `fill`. The node drops boxes after the first `max` boxes and counts them
-/// (`left_out`). Detectors and `nms` send the boxes with the highest scores first.
+/// A part contains every pixel that the part's box touches. A box outside the image produces a part
+/// that shows only `fill`. The node drops all boxes after the first `max` boxes and counts the
+/// dropped boxes (`left_out`). Detectors and `nms` send the boxes with the highest scores first.
 ///
 /// Instead of `boxes`, the node accepts `quads` `f32[≤n,8]` from `decode_db`. A row of `quads`
 /// contains x and y of the corners: top left, top right, bottom right, bottom left. A part shows
-/// the content of the quad, stretched to a rectangle. Each side of the rectangle is as long as the
-/// longer of two opposite sides of the quad. The pixel levels match `cv2.warpPerspective`
-/// (`INTER_CUBIC`, `BORDER_REPLICATE`). The node rotates a rectangle to the left by 90° if its
-/// height is at least 1.5 times its width. Vertical text thus becomes readable. The node then
-/// scales the rectangle like other parts. A part shows only `fill` if its quad is less than 1 pixel
-/// wide or high. A part also shows only `fill` if its quad has more than twice the pixels of the
-/// image.
+/// the content of the quad, stretched to a rectangle. The rectangle's width is the longer of the
+/// quad's top and bottom sides. Its height is the longer of the left and right sides. The pixel
+/// levels match `cv2.warpPerspective` (`INTER_CUBIC`, `BORDER_REPLICATE`). The node rotates a
+/// rectangle counterclockwise by 90° if its height is at least 1.5 times its width. Vertical text
+/// thus becomes readable. The node then scales the rectangle like the part of a box. A part shows
+/// only `fill` if its quad is less than 1 pixel wide or high. A part also shows only `fill` if its
+/// quad covers more than twice the area of the image.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CropBoxesConfig {
     /// Width of the output in pixels.
@@ -47,16 +48,17 @@ pub struct CropBoxesConfig {
     #[serde(default = "eight")]
     pub max: usize,
     /// What to do with an image without boxes. Default: `drop`. With `send`, the node produces part
-    /// 0 of 0, which shows only `fill`. `gather` converts this part to a message without parts.
+    /// 0 of 0, which shows only `fill`. `gather` converts part 0 of 0 to an empty message.
     #[serde(default)]
     pub empty: Empty,
-    /// Whether a part keeps its aspect ratio. Default: `false`, which scales a part to `width` and
-    /// `height`. `true` scales a part to `height`, aligns the part left and fills the rest of
-    /// `width`. With `true`, a part that would exceed `width` is scaled to `width` instead.
+    /// Whether the node preserves the aspect ratio of a part. Default: `false`, which scales a part
+    /// to `width` and `height`. `true` scales a part to `height`, aligns the part left and fills
+    /// the rest of `width`. With `true`, a part that would exceed `width` is scaled to `width`
+    /// instead.
     #[serde(default)]
     pub keep_aspect: bool,
-    /// Pixel level of all channels outside the image. Default: 0. If the training of the model
-    /// padded images with 0 after normalization to [-1, 1], write 128.
+    /// Pixel level of all channels outside the image. Default: 0. For a model that pads images with
+    /// 0 after normalization to [-1, 1], write 128.
     #[serde(default)]
     pub fill: u8,
     /// Interpolation filter, as in `resize`. Default: `linear`, as in `cv2.resize`.

@@ -12,15 +12,16 @@ use serde::Deserialize;
 /// Decodes the output of a model trained with CTC, `f32[steps,classes]`, to text. The outputs are
 /// `text` `u8[≤n]` in UTF-8, and `score` `f32[]`.
 ///
-/// The node selects the best class of each step, merges equal neighbours, and removes blanks. At a
-/// tie, the node selects the first class. `score` is the mean score of the steps that produced a
-/// symbol, or 0 without symbols. If the model's scores are not probabilities, add a `softmax` node
-/// upstream. The node ignores NaN. If all scores of a step are NaN, the call fails.
+/// The node selects the best class of each step, merges equal neighbours, and removes blanks. If
+/// several classes have the best score, the node selects the first class. `score` is the mean score
+/// of the steps that produced a symbol, or 0 if no step produced a symbol. If the model's scores
+/// are not probabilities, add a `softmax` node upstream. The node ignores NaN. If all scores of a
+/// step are NaN, the call fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeCtcConfig {
     /// Text file with the symbols of the model, relative to the graph's folder. The file has one
-    /// symbol per line, in the order of the classes and without the blank. An empty line represents
-    /// a class that adds nothing to the text.
+    /// symbol per line, in class order. The blank has no line. An empty line represents a class
+    /// that adds nothing to the text.
     pub alphabet: String,
     /// Position of the blank class, `first` or `last`. Default: `first`.
     #[serde(default)]

@@ -23,25 +23,25 @@ use std::cmp::Ordering;
 /// perimeter, and clips the box to the map. The node drops regions less than 3 pixels wide or high.
 ///
 /// `quads` `f32[≤max_boxes,8]` is an optional second output. Row `n` of `quads` is the smallest
-/// rectangle at any angle around the region of row `n` of `boxes`. A row of `quads` contains x and
-/// y of the corners: top left, top right, bottom right, bottom left. As in PaddleOCR, pixel centres
-/// have whole coordinates, and the sides pass through the centres of the outermost pixels. The node
+/// rotated rectangle around the region of row `n` of `boxes`. A row of `quads` contains x and y of
+/// the corners: top left, top right, bottom right, bottom left. As in PaddleOCR, pixel centres have
+/// integer coordinates, and the sides pass through the centres of the outermost pixels. The node
 /// expands the rectangle like a box, and moves corners outside the map to the edge of the map.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeDbConfig {
     /// Probability above which a pixel is text. Default: 0.3.
     #[serde(default = "threshold")]
     pub threshold: f32,
-    /// Whether to expand text regions by one pixel to the right, down and to the lower right.
-    /// Dilation merges regions that are one pixel apart, like `use_dilation` in PaddleOCR. Default:
-    /// `false`.
+    /// Whether to expand text regions by one pixel to the right, down and diagonally to the lower
+    /// right. Dilation merges regions that are one pixel apart, like `use_dilation` in PaddleOCR.
+    /// Default: `false`.
     #[serde(default)]
     pub dilation: bool,
-    /// Minimum score of a kept box. Default: 0.6.
+    /// Minimum score of a box; the node drops boxes with a lower score. Default: 0.6.
     #[serde(default = "box_threshold")]
     pub box_threshold: f32,
-    /// Factor of the expansion. Each side of a box moves outwards by area · `unclip` / perimeter.
-    /// Default: 1.5.
+    /// Expansion factor. Each side of a box moves outwards by area · `unclip` / perimeter. Default:
+    /// 1.5.
     #[serde(default = "unclip")]
     pub unclip: f32,
     /// Maximum number of boxes per message, at most 1000. The node keeps the boxes with the highest

@@ -13,9 +13,9 @@ use serde::Deserialize;
 
 /// Decodes JPEG or PNG files, `u8[≤n]`, to images `u8[height,width,channels]`.
 ///
-/// The node drops images that have another size or cannot be decoded, and counts them
-/// (`malformed`). The report shows the first such image. The node converts between grey and RGB as
-/// `channels` requires.
+/// The node drops images that have a different size or cannot be decoded, and counts them
+/// (`malformed`). The report shows the first dropped image. The node converts between grey and RGB
+/// as `channels` requires.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeImageConfig {
     /// Width of the images in pixels.

@@ -23,21 +23,21 @@ pub use layout::YoloLayout;
 /// Rows of `boxes` are x0, y0, x1, y1, score, class, sorted by descending score. Coordinates are in
 /// pixels of the model's input image. Each candidate with a score above `threshold` produces a box
 /// for its best class. If there are more than `max_boxes` boxes, the node keeps the boxes with the
-/// highest scores. Many candidates overlap, except with `layout: v10`. To remove overlapping boxes,
-/// add an `nms` node downstream.
+/// highest scores. The boxes of many candidates overlap, except with `layout: v10`. To remove
+/// overlapping boxes, add an `nms` node downstream.
 ///
-/// Some models produce further numbers per candidate, such as the coefficients of masks or the
+/// Some models produce additional numbers per candidate, such as the coefficients of masks or the
 /// points of a pose. For such a model, add a `slice` node upstream that keeps only the boxes and
-/// classes. If the dims are swapped, add a `transpose` node with `order: [1, 0]` upstream. Scores
-/// must be probabilities, and centres must be in pixels. If a score is above 1.1 or the centres are
-/// not pixels, the call fails.
+/// classes. If the dims of the model's output are swapped, add a `transpose` node with `order: [1,
+/// 0]` upstream. Scores must be probabilities, and centres must be in pixels. If a score is above
+/// 1.1 or the centres are not in pixels, the call fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DecodeYoloConfig {
     /// Layout of the output. Default: the only layout that fits the input shape. A `v5` output
     /// requires `layout` or `classes`, because a `v8` output with swapped dims may have the same
     /// shape. With one candidate per cell of a square image, `layout` is required, because `v5` and
-    /// `yolox` have the same shape. Examples are YOLOv6 and YOLOX, with 8400 candidates for 640 ×
-    /// 640 pixels.
+    /// `yolox` have the same shape. YOLOv6 and YOLOX, for example, have one candidate per cell
+    /// (8400 for 640 × 640 pixels).
     pub layout: Option<YoloLayout>,
     /// Width of the model's input image in pixels, for `yolox`. Default: the width of a square
     /// image.
@@ -45,9 +45,10 @@ pub struct DecodeYoloConfig {
     /// Height of the model's input image in pixels, for `yolox`. Default: the height of a square
     /// image.
     pub height: Option<usize>,
-    /// Number of classes. limen rejects inputs with another number of classes or with swapped dims.
-    /// `classes` does not distinguish `v5` from `yolox`. By default, limen derives the number from
-    /// the input shape, which must have more candidates than numbers.
+    /// Number of classes. limen rejects inputs with a different number of classes or with swapped
+    /// dims. `classes` does not distinguish `v5` from `yolox`. By default, limen derives the number
+    /// of classes from the input shape. The shape must have more candidates than numbers per
+    /// candidate.
     pub classes: Option<usize>,
     /// Score above which the node keeps a box. Default: 0.25.
     #[serde(default = "quarter")]

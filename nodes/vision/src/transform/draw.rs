@@ -25,11 +25,11 @@ use std::fmt::Write as _;
 /// Draws boxes into images: `image` `u8[h,w,c]` with 1, 3 or 4 channels and `boxes` `f32[≤n,6]`.
 /// The optional input `ids` `u32[≤n]` adds an id to each box.
 ///
-/// `decode_boxes`, `decode_yolo`, `nms` and `tracker` produce such boxes, and `tracker` produces
-/// `ids`. The colour of a box depends on the box's id, or on the box's class without `ids`. The
-/// label above a box shows the class (name or number), the score in percent and the id. The node
-/// clips boxes to the image. The node does not draw boxes with a NaN or infinite corner, and counts
-/// them (`left_out`).
+/// `decode_boxes`, `decode_yolo`, `nms` and `tracker` produce `boxes`, and `tracker` also produces
+/// `ids`. The colour of a box depends on the id of the box. Without `ids`, the colour depends on
+/// the class. The label above a box shows the class (name or number), the score in percent and the
+/// id. The node clips boxes to the image. The node does not draw boxes with a NaN or infinite
+/// corner, and counts them (`left_out`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct DrawConfig {
     /// Names of the classes, in class order. A class without a name appears as a number.

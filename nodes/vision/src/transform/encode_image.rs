@@ -14,7 +14,7 @@ use serde::Deserialize;
 /// Encodes images `u8[h,w,channels]` as JPEG or PNG files, `u8[≤n]`. Images have 1 or 3 channels,
 /// or 4 with `png`.
 ///
-/// The node drops files that exceed the size of the pixels by more than 64 KiB, such as images of
+/// The node drops a file that is more than 64 KiB larger than the raw pixels, which may happen with
 /// noise. `oversized` counts the dropped files.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct EncodeImageConfig {

@@ -27,11 +27,10 @@ pub struct LetterboxConfig {
     /// Pixel level of all channels outside the image. Default: 114.
     #[serde(default = "fill")]
     pub fill: u8,
-    /// Position of the image in the frame: centred or at the top left. Default: `center`.
+    /// Position of the image in the frame: `center` or `top_left`. Default: `center`.
     #[serde(default)]
     pub at: Alignment,
-    /// Whether the node first scales the image or first fills the rest of the frame. Default:
-    /// `scale_first`.
+    /// Order of scaling the image and filling the rest of the frame. Default: `scale_first`.
     #[serde(default)]
     pub order: FillOrder,
     /// Interpolation filter, as in `resize`. Default: `linear`, as in `cv2.resize`.
@@ -61,10 +60,11 @@ pub enum FillOrder {
     /// Scales the image to a whole number of pixels, then fills the rest of the frame.
     #[default]
     ScaleFirst,
-    /// Fills the image to the aspect ratio of the frame, then scales the result. Matches
-    /// `cv2.copyMakeBorder`, then `cv2.resize`. For a square frame, the node fills the image to a
-    /// square. The edge of the scaled image may lie within a pixel. If the filled width or height
-    /// is odd, `at: center` puts the smaller half at the left or at the top.
+    /// Extends the image with `fill` to the aspect ratio of the frame, then scales the result.
+    /// Matches `cv2.copyMakeBorder` followed by `cv2.resize`. For a square frame, the node extends
+    /// the image to a square. The edge of the scaled image may fall inside a pixel. If the filled
+    /// width or height is odd, `at: center` puts the smaller half of the fill at the left or at the
+    /// top.
     FillFirst,
 }
 

@@ -14,15 +14,15 @@ const MAX_BOXES: usize = 300;
 /// Removes boxes that overlap a box with a higher score (greedy non-maximum suppression):
 /// `f32[≤n,6]` to `f32[≤max_boxes,6]`, sorted by descending score.
 ///
-/// The node compares boxes of the same class, or all boxes with `across_classes`. The node removes
-/// boxes with a NaN score.
+/// The node compares only boxes of the same class. With `across_classes`, the node compares all
+/// boxes. The node removes boxes with a NaN score.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct NmsConfig {
     /// Maximum intersection over union with a kept box. The node removes boxes with a greater
-    /// value. Default: 0.5.
+    /// intersection over union. Default: 0.5.
     #[serde(default = "half")]
     pub iou: f32,
-    /// Maximum number of kept boxes, at most 300. Default: 300.
+    /// Maximum number of boxes per message, at most 300. Default: 300.
     #[serde(default = "most")]
     pub max_boxes: usize,
     /// Whether to compare boxes of different classes, like `cv2.dnn.NMSBoxes`. Default: `false`.

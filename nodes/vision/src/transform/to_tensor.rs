@@ -18,8 +18,8 @@ pub struct ToTensorConfig {
     /// because messages have no batch dim.
     #[serde(default)]
     pub layout: DimOrder,
-    /// Output values for pixel levels 0 and 255. The node interpolates linearly between the two
-    /// values. Default: [0, 1].
+    /// Output values for pixel levels 0 and 255. The node maps the levels between 0 and 255
+    /// linearly. Default: [0, 1].
     #[serde(default = "unit")]
     pub range: [f32; 2],
 }

@@ -14,29 +14,30 @@ use serde::Deserialize;
 /// `u32[≤n]`. Row `n` of `ids` is the id of the object in row `n` of `boxes`.
 ///
 /// Each track has a constant-velocity Kalman filter for the centre and the sides of its box. The
-/// node matches boxes to the predicted boxes of tracks. The match maximizes the sum of all
-/// intersections over unions. The algorithm is SORT (Bewley et al., 2016). An unmatched box begins
-/// a new track.
+/// node matches boxes to the predicted boxes of tracks. The matching maximizes the total
+/// intersection over union. The algorithm is SORT (Bewley et al., 2016). An unmatched box begins a
+/// new track.
 ///
 /// The node sends a track once the track has matched `confirm` consecutive frames. The sent box is
-/// the output of the Kalman filter. The score and the class are from the frame. The node does not
-/// send a track in a frame without a match. A sent track ends after `max_age` frames without a
-/// match. Any other track ends after one frame without a match. The node detects lost frames by
-/// gaps in sequence numbers. Lost frames count towards `max_age`. The node ignores boxes that are
-/// NaN, infinite or without an area, and counts them (`unusable`).
+/// the output of the Kalman filter. The score and the class of the sent box are those of the
+/// matched box. The node does not send a track in a frame without a match. A sent track ends after
+/// `max_age` frames without a match. A track that was never sent ends after one frame without a
+/// match. The node detects lost frames by gaps in sequence numbers. Lost frames count towards
+/// `max_age`. The node ignores boxes that are NaN, infinite or without an area, and counts them
+/// (`unusable`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct TrackerConfig {
     /// Minimum intersection over union of a box and the predicted box of a track. Default: 0.3.
     #[serde(default = "iou")]
     pub iou: f32,
-    /// Number of consecutive matched frames before the node sends a track. With 1, the node sends a
-    /// track in its first frame. Default: 3.
+    /// Number of consecutive matched frames before the node sends a track. With `confirm: 1`, the
+    /// node sends a track in its first frame. Default: 3.
     #[serde(default = "confirm")]
     pub confirm: u32,
     /// Number of frames without a match after which a sent track ends. Default: 30.
     #[serde(default = "max_age")]
     pub max_age: u32,
-    /// Whether a track may match boxes of another class than its last box. Default: `false`.
+    /// Whether a track may match a box of a different class. Default: `false`.
     #[serde(default)]
     pub across_classes: bool,
     /// Maximum number of boxes per frame, at most 300. The node uses the boxes with the highest

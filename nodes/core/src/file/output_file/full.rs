@@ -14,14 +14,14 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFull {
-    /// Skip the messages that do not fit. The report counts skipped messages as lost (`disk_full`).
-    /// Writing resumes when the disk has space. While messages arrive, the node reports one failure
-    /// event per second and continues.
+    /// Skip messages that do not fit on the disk. The report counts skipped messages as lost
+    /// (`disk_full`). Writing resumes when the disk has space. While the disk is full and messages
+    /// arrive, the node reports one failure event per second.
     #[default]
     Drop,
     /// End the run.
     Stop,
-    /// Detach the node. The rest of the graph continues.
+    /// Remove the node from the run. The rest of the graph continues.
     Detach,
 }
 

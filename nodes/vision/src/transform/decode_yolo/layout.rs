@@ -18,8 +18,8 @@ pub enum YoloLayout {
     /// `f32[4+classes,candidates]`, as in YOLOv8, v9, v11 and v12: centre x, centre y, width,
     /// height, one score per class.
     V8,
-    /// `f32[candidates,6]`, as in YOLOv10: x0, y0, x1, y1, score, class. The model already removes
-    /// overlapping boxes.
+    /// `f32[candidates,6]`, as in YOLOv10: x0, y0, x1, y1, score, class. A `v10` model already
+    /// removes overlapping boxes.
     V10,
     /// `f32[candidates,5+classes]`, as in YOLOX. The numbers have the same order as in `v5`. The
     /// centre is relative to the candidate's cell, in units of the cell size. Width and height are
