@@ -18,7 +18,6 @@ use limen::policy::Trials;
 use lock::LockedFile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
-use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -30,33 +29,6 @@ const MAX_AT_ONCE: usize = 4;
 /// The most files of one graph, with the files of weights beside its models.
 const MAX_FILES: usize = 10_000;
 
-/// The value of `--header-env`: a header for one host, whose value is an environment variable:
-/// `models.example:Authorization=MODELS_TOKEN`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeaderVariable {
-    host: String,
-    name: HeaderName,
-    variable: String,
-}
-
-impl FromStr for HeaderVariable {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parts = text.split_once('=').and_then(|(header, variable)| Some((header.rsplit_once(':')?, variable)));
-        // What is wrong may be a secret itself, and is not repeated.
-        let wrong = || "expected HOST:NAME=VARIABLE, such as `models.example:Authorization=MODELS_TOKEN`".to_string();
-        let ((host, name), variable) = parts.ok_or_else(wrong)?;
-        let is_name = variable.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        match HeaderName::from_bytes(name.as_bytes()) {
-            Ok(name) if is_name && !host.is_empty() && !host.contains(['/', '@']) && !variable.is_empty() => {
-                Ok(HeaderVariable { host: host.into(), name, variable: variable.into() })
-            }
-            _ => Err(wrong()),
-        }
-    }
-}
-
 /// How files are fetched.
 pub(crate) struct FetchSettings<'a> {
     /// The cache, as for `--cache`.
@@ -65,7 +37,9 @@ pub(crate) struct FetchSettings<'a> {
     pub(crate) is_locked: bool,
     /// Fetch everything again, whatever the lock says.
     pub(crate) is_update: bool,
-    pub(crate) headers: &'a [HeaderVariable],
+    /// The values of `--header-env`: a header for one host, whose value is an environment variable,
+    /// such as `models.example:Authorization=MODELS_TOKEN`.
+    pub(crate) headers: &'a [String],
     /// The most bytes of a file, and of all files in the cache.
     pub(crate) max_bytes: u64,
     pub(crate) max_cache: u64,
@@ -174,12 +148,22 @@ pub(crate) fn fetch(graph: &Path, urls: Vec<String>, settings: &FetchSettings<'_
 
 /// Reads the headers of `--header-env`.
 fn host_headers(settings: &FetchSettings<'_>) -> Result<Vec<HostHeader>, String> {
-    let read = |header: &HeaderVariable| {
-        let HeaderVariable { host, name, variable } = header;
-        let value = (settings.variable)(variable).ok_or_else(|| format!("--header-env: {variable} is not set"))?;
-        Ok(HostHeader { host: host.clone(), name: name.clone(), value: secret(&value)? })
-    };
-    settings.headers.iter().map(read).collect()
+    settings.headers.iter().map(|text| host_header(text, settings.variable)).collect()
+}
+
+fn host_header(text: &str, variable: Variable<'_>) -> Result<HostHeader, String> {
+    // What is wrong may be a secret itself, and is not repeated.
+    let wrong =
+        || "--header-env: expected HOST:NAME=VARIABLE, such as `models.example:Authorization=TOKEN`".to_string();
+    let parts = text.split_once('=').and_then(|(header, named)| Some((header.rsplit_once(':')?, named)));
+    let ((host, name), named) = parts.ok_or_else(wrong)?;
+    let is_name = !named.is_empty() && named.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
+    if !is_name || host.is_empty() || host.contains(['/', '@']) {
+        return Err(wrong());
+    }
+    let value = variable(named).ok_or_else(|| format!("--header-env: {named} is not set"))?;
+    Ok(HostHeader { host: host.into(), name, value: secret(&value)? })
 }
 
 impl FetchedEntry {

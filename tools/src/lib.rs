@@ -74,7 +74,7 @@ pub use dump::hgrm::percentile_text;
 pub use dump::hlog::write_hlog;
 pub use dump::run_info::{GraphFile, RunInfo, WorkerInfo};
 pub use dump::{Dump, IntervalLog};
-pub use fetch::{HeaderVariable, fetched_files};
+pub use fetch::fetched_files;
 pub use limen::report::Counts;
 pub use limen_nodes_core::pace::Pace;
 pub use metrics::RunMetrics;

@@ -41,7 +41,7 @@ pub use output::{
     outlive_size_limit, replace, replace_all, unfinished,
 };
 pub use partial::{PartialFiles, kept_path, shortened};
-pub use remote::{FetchedFile, Neighbours, RemoteFiles, Sha256Function, remote_scheme, url_beside};
+pub use remote::{FetchedFile, Neighbours, RemoteFiles, Sha256Function, remote_scheme, shown_url, url_beside};
 pub(crate) use remote::{is_file_url, refuse_url};
 
 use crate::base::error::nearest;

@@ -1,7 +1,7 @@
 //! `fetch`: downloads the files that a graph names by URL.
 
 use super::run::{NotRun, Run};
-use crate::fetch::{FetchSettings, FetchSummary, HeaderVariable, Lock, fetch};
+use crate::fetch::{FetchSettings, FetchSummary, Lock, fetch};
 use crate::report::exit_code::{FAILED, REFUSED};
 use crate::terminal::log::{self, print_error, print_info};
 use crate::text::escape::one_line;
@@ -9,6 +9,7 @@ use crate::text::number::count;
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use limen::Spec;
+use limen::files::shown_url;
 use limen::unit::{Bytes, Span, show_bytes};
 use serde_json::json;
 use std::io::{IsTerminal, stderr};
@@ -46,7 +47,7 @@ pub struct FetchArguments {
     /// Send a header to one host, with the value of an environment variable; may be repeated
     #[arg(long, env = "LIMEN_HEADER_ENV", value_name = "HOST:NAME=VARIABLE", value_delimiter = ';')]
     #[arg(hide_env = true, help_heading = "Download")]
-    pub header_env: Vec<HeaderVariable>,
+    pub header_env: Vec<String>,
 
     /// The largest size of a file
     #[arg(long, env = "LIMEN_MAX_BYTES", value_name = "SIZE", default_value = "4GiB")]
@@ -104,10 +105,7 @@ impl Run<'_> {
             summary.notes.iter().for_each(|note| print_info(&format!("limen-run: {}", one_line(note))));
         }
         for (url, why) in &summary.errors {
-            // A user or a query may be secret.
-            let shown = url.split(['?', '#']).next().unwrap_or_default();
-            let shown = shown.rsplit_once('@').filter(|_| !url.starts_with("hf://")).map_or(shown, |(_, host)| host);
-            print_error(&format!("limen-run: `{}`: {}", one_line(shown), one_line(why)));
+            print_error(&format!("limen-run: `{}`: {}", one_line(&shown_url(url)), one_line(why)));
         }
         let code = if summary.errors.is_empty() { 0 } else { FAILED };
         let text = if arguments.json { object(&summary, &lock) } else { line(&summary, &lock) };
@@ -136,7 +134,7 @@ fn object(summary: &FetchSummary, lock: &str) -> String {
         "lock": lock,
         "changed": summary.is_lock_changed,
         "files": files.collect::<Vec<_>>(),
-        "errors": summary.errors.values().collect::<Vec<_>>(),
+        "errors": summary.errors.iter().map(|(url, why)| format!("`{}`: {why}", shown_url(url))).collect::<Vec<_>>(),
         "notes": summary.notes,
     });
     format!("{object:#}\n")

@@ -50,7 +50,7 @@ pub(super) struct Transferred {
 }
 
 /// Is told how many bytes there are, and how many there will be.
-pub(super) type Progress<'a> = &'a (dyn Fn(u64, Option<u64>) + Sync);
+pub(super) type ByteProgress<'a> = &'a (dyn Fn(u64, Option<u64>) + Sync);
 
 /// Why an attempt failed.
 enum AttemptFailure {
@@ -81,7 +81,7 @@ pub(super) fn transfer(
     limits: &TransferLimits,
     part: &mut Part,
     expected: Option<&LockedFile>,
-    progress: Progress<'_>,
+    progress: ByteProgress<'_>,
 ) -> Result<Transferred, String> {
     let end = Instant::now() + limits.total;
     let mut random = fastrand::Rng::new();
@@ -128,7 +128,7 @@ impl Request<'_> {
         &self,
         part: &mut Part,
         expected: Option<&LockedFile>,
-        progress: Progress<'_>,
+        progress: ByteProgress<'_>,
     ) -> Result<Transferred, AttemptFailure> {
         // An agent keeps connections to hosts; files may come from many.
         let agent = Agent::config_builder()
@@ -232,7 +232,7 @@ impl Request<'_> {
         answer: ureq::http::Response<Body>,
         part: &mut Part,
         expected: Option<&LockedFile>,
-        progress: Progress<'_>,
+        progress: ByteProgress<'_>,
     ) -> Result<(), AttemptFailure> {
         let text = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
         if let Some(encoding) = text(header::CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {

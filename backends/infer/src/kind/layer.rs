@@ -3,6 +3,7 @@
 use crate::base::Access;
 use crate::weights::{WeightConfig, Weights};
 use limen::Folders;
+use limen::files::remote_scheme;
 use limen::message::DType;
 use limen::node::PlanErrors;
 use schemars::JsonSchema;
@@ -71,7 +72,12 @@ impl Layer {
         let mut load = |field: &str, config: &WeightConfig| match config.load(folders) {
             Ok(weights) => Some(weights),
             Err((inner, why)) => {
-                errors.at(format!("{prefix}{field}.{inner}"), why);
+                let unfetched = remote_scheme(&config.file).and_then(|_| folders.open(&config.file).err());
+                let place = format!("{prefix}{field}.{inner}");
+                match unfetched {
+                    Some(error) => _ = errors.at(place, error.to_string()).help(error.help()),
+                    None => _ = errors.at(place, why),
+                }
                 None
             }
         };

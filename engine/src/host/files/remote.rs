@@ -36,6 +36,23 @@ pub(crate) fn is_file_url(text: &str) -> bool {
     path.is_some_and(|path| !path.is_empty() && !path.ends_with('/'))
 }
 
+/// Returns a URL for messages: without its query, and without a user and a password, which may be
+/// secret.
+///
+/// ```
+/// assert_eq!(limen::files::shown_url("https://me:secret@h.example/a?token=secret"), "https://h.example/a");
+/// ```
+pub fn shown_url(url: &str) -> String {
+    let shown = url.split(['?', '#']).next().unwrap_or_default();
+    let scheme = remote_scheme(shown).filter(|scheme| scheme.starts_with("http")).unwrap_or_default();
+    let (host, path) =
+        shown[scheme.len()..].split_at(shown[scheme.len()..].find('/').unwrap_or(shown.len() - scheme.len()));
+    match host.rsplit_once('@').filter(|_| !scheme.is_empty()) {
+        Some((_, host)) => format!("{scheme}{host}{path}"),
+        None => shown.to_string(),
+    }
+}
+
 /// Splits `hf://OWNER/NAME/FILE@REVISION` before the `@`. URLs of other schemes have no revision.
 fn split_revision(url: &str) -> (&str, &str) {
     let at = url.rfind(REVISION).filter(|_| url.starts_with("hf://")).unwrap_or(url.len());
@@ -96,10 +113,10 @@ pub type Sha256Function = fn(&mut dyn Read) -> io::Result<String>;
 /// let options = limen::Options { remote: Some(remote), ..limen::Options::default() };
 /// ```
 #[derive(Clone, Default)]
-pub struct RemoteFiles(Arc<Known>);
+pub struct RemoteFiles(Arc<KnownCopies>);
 
 #[derive(Default)]
-struct Known {
+struct KnownCopies {
     files: BTreeMap<String, FetchedFile>,
     sha256: Option<Sha256Function>,
     /// The graph's path as a word of a command line.
@@ -114,13 +131,13 @@ impl RemoteFiles {
     /// The files by URL, and the path of the graph, for the advice to fetch what is missing.
     pub fn new(files: BTreeMap<String, FetchedFile>, sha256: Sha256Function, graph: impl Into<String>) -> Self {
         let (sha256, graph) = (Some(sha256), graph.into());
-        RemoteFiles(Arc::new(Known { files, sha256, graph, ..Known::default() }))
+        RemoteFiles(Arc::new(KnownCopies { files, sha256, graph, ..KnownCopies::default() }))
     }
 
     /// No files: every URL of the graph is refused with this message, such as why a list of them
     /// cannot be read.
     pub fn refused(error: impl Into<String>, graph: impl Into<String>) -> Self {
-        RemoteFiles(Arc::new(Known { error: Some(error.into()), graph: graph.into(), ..Known::default() }))
+        RemoteFiles(Arc::new(KnownCopies { error: Some(error.into()), graph: graph.into(), ..KnownCopies::default() }))
     }
 
     /// Returns the files and their URLs, sorted by URL.
@@ -139,7 +156,7 @@ impl RemoteFiles {
     /// [`FileError::NotFetched`], with what is missing or wrong.
     pub fn open(&self, url: &str) -> Result<InputFile, FileError> {
         let mut file = self.checked(url).map_err(|why| FileError::NotFetched {
-            message: format!("`{url}` {why}"),
+            message: format!("`{}` {why}", shown_url(url)),
             help: match self.0.graph.as_str() {
                 "" => "run `limen-run fetch GRAPH` with the graph's file, and name the cache as here".into(),
                 graph => format!("run `limen-run fetch {graph}`"),

@@ -379,6 +379,14 @@ fn the_url_of_a_file_names_a_file_and_its_neighbours() {
     ] {
         assert_eq!(is_file_url(text), expected, "{text}");
     }
+    for (url, shown) in [
+        ("https://me:secret@h.example:80/a@b?c@d", "https://h.example:80/a@b"),
+        ("http://me@h.example", "http://h.example"),
+        ("hf://acme/voice/m@v1", "hf://acme/voice/m@v1"),
+        ("s3://bucket/a@b#c", "s3://bucket/a@b"),
+    ] {
+        assert_eq!(shown_url(url), shown);
+    }
     for (url, name, expected) in [
         ("https://h.example/a/m.onnx", "w.data", "https://h.example/a/w.data"),
         ("https://h.example/a/m.onnx", "b/ä?#%.data", "https://h.example/a/b/%C3%A4%3F%23%25.data"),
