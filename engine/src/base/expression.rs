@@ -117,9 +117,8 @@ impl<'a> ExpressionParser<'_, 'a> {
     fn emit(&mut self, token: Token<'a>, at: usize, operands: &[Range<usize>]) -> Result<()> {
         self.parts += 1;
         if self.parts > MAX_PARTS {
-            return Err(
-                self.error(format!("the expression must have at most {MAX_PARTS} parts"), "split the expression")
-            );
+            let message = format!("the expression must have at most {MAX_PARTS} parts, got more");
+            return Err(self.error(message, "split the expression"));
         }
         (self.part)(token, at, operands)
     }
@@ -137,9 +136,8 @@ impl<'a> ExpressionParser<'_, 'a> {
     fn nested(&mut self, read: impl FnOnce(&mut Self) -> Result<()>) -> Result<Range<usize>> {
         self.nested += 1;
         if self.nested > MAX_DEPTH {
-            return Err(
-                self.error(format!("the expression must be nested at most {MAX_DEPTH} deep"), "split the expression")
-            );
+            let message = format!("the expression must have at most {MAX_DEPTH} levels of nesting, got more");
+            return Err(self.error(message, "split the expression"));
         }
         let place = self.place(read)?;
         self.nested -= 1;

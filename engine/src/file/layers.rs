@@ -85,7 +85,7 @@ impl Budget {
             return true;
         }
         if left > 0 {
-            let message = "subgraphs, parameters and defaults must expand to at most 500000 values";
+            let message = "subgraphs, parameters and defaults must expand to at most 500000 values, got more";
             problems.push(
                 Problem::new("E0153", place.clone(), message)
                     .help("write large values at single nodes, not in subgraphs or `defaults`"),

@@ -105,9 +105,7 @@ impl FileError {
     /// Returns a way out.
     pub fn help(&self) -> String {
         match self {
-            FileError::Outside(_) => {
-                "write a file below the graph file's folder, or run with `--allow-path DIR`".into()
-            }
+            FileError::Outside(_) => "write the path of a file below the graph file's folder".into(),
             FileError::Irregular(_) => "write the path of a regular file".into(),
             FileError::NotFetched { help, .. } => help.clone(),
             FileError::System(..) => match self.similar() {
@@ -337,7 +335,7 @@ impl InputFile {
         if bytes.len() as u64 > most {
             return Err(io::Error::new(
                 ErrorKind::FileTooLarge,
-                format!("the file must be at most {}", show_bytes(most)),
+                format!("the file must be at most {}, got more", show_bytes(most)),
             ));
         }
         Ok(bytes)

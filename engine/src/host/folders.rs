@@ -69,7 +69,9 @@ impl Folders {
         let real = real_path(&joined);
         if !self.is_inside(&real, out) {
             let folder = real.parent().unwrap_or(&real).display();
-            return Err(format!("`{path}` leaves the output folder by a link: run with `--allow-path {folder}`"));
+            return Err(format!(
+                "`{path}` links to a file outside the output folder: run with `--allow-path {folder}`"
+            ));
         }
         Ok((joined, real))
     }

@@ -123,8 +123,9 @@ pub struct Stuck {
 
 impl std::fmt::Display for Stuck {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let why = if self.is_deadlock { "wait for each other" } else { "have not ended within the allowed steps" };
-        write!(f, "{} {why}", self.waiting.join(", "))
+        let what =
+            if self.is_deadlock { "deadlock between nodes" } else { "nodes still running after the allowed steps" };
+        write!(f, "{what}: {}", self.waiting.join(", "))
     }
 }
 

@@ -22,7 +22,10 @@ pub(super) fn read(path: &Path, file: &str, folders: Option<&Folders>) -> Result
     let place = Place { file: file.into(), line: 0, column: 0 };
     let fail = |message: String, help: String| Problem::new("E0100", place.clone(), message).help(help);
     let unreadable = |error: io::Error| match error.kind() {
-        ErrorKind::InvalidInput => fail("expected a regular file".into(), "write the path of a graph file".into()),
+        ErrorKind::InvalidInput => {
+            let found = if path.is_dir() { "a folder" } else { "a device, a pipe or a socket" };
+            fail(format!("expected a regular file, found {found}"), "write the path of a graph file".into())
+        }
         _ => fail(format!("the file cannot be read: {error}"), "write the path of a readable file".into()),
     };
     let opened = match folders {
@@ -115,7 +118,7 @@ impl IncludeReader<'_, '_> {
         self.files += 1;
         if self.files > MAX_FILES {
             if self.files == MAX_FILES + 1 {
-                let message = format!("the graph must have at most {MAX_FILES} files");
+                let message = format!("the graph must have at most {MAX_FILES} files, got more");
                 self.problem(&item.place, message, "include fewer files");
             }
             return None;

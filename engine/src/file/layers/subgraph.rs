@@ -141,7 +141,7 @@ impl Expansion<'_, '_> {
             self.full = true;
             // So large a part of a graph is not planned for the sake of further problems.
             self.nodes.truncate(1);
-            let message = format!("the graph must expand to at most {MAX_NODES} nodes");
+            let message = format!("the graph must expand to at most {MAX_NODES} nodes, got more");
             return self.problem("E0153", &key.place, message, "use fewer subgraphs, or subgraphs with fewer nodes");
         }
         self.connections(&mut node, scope);

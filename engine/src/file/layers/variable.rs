@@ -99,7 +99,7 @@ impl<'a> Variables<'a> {
             filled.text += &value;
             filled.changed = true;
             if filled.text.len() > MAX_TEXT {
-                let message = format!("the text must be at most {} KiB after substitution", MAX_TEXT >> 10);
+                let message = format!("the text must be at most {} KiB after substitution, got more", MAX_TEXT >> 10);
                 return Err((message, "shorten the values of the variables".into()));
             }
             rest = &rest[at + end + 1..];

@@ -31,7 +31,8 @@ enum PathKind {
 }
 
 fn kind(path: &Path) -> Result<PathKind, FileError> {
-    let refused = |what: &str| Err(FileError::Irregular(format!("`{}` is {what}, expected a file", path.display())));
+    let refused =
+        |what: &str| Err(FileError::Irregular(format!("expected a file, found {what}: `{}`", path.display())));
     let found = match stat(path) {
         Ok(found) => found,
         Err(_) if path.file_name().is_none() || path.as_os_str().as_encoded_bytes().ends_with(b"/") => {
@@ -195,9 +196,9 @@ mod tests {
             ("to-new", ""),
             ("null", ""),
             ("/dev/null", ""),
-            (".", "is a folder, expected a file"),
-            ("", "is a folder, expected a file"),
-            ("socket", "is a socket, expected a file"),
+            (".", "expected a file, found a folder: `"),
+            ("", "expected a file, found a folder: `"),
+            ("socket", "expected a file, found a socket: `"),
             ("circle", "symbolic links"),
             ("file/below", "Not a directory"),
         ] {

@@ -3,6 +3,7 @@
 use super::{NodeParts, OutputParts, Wired, WorkerParts};
 use crate::base::error::suggest;
 use crate::base::policy::{EdgePolicy, WhenFull};
+use crate::base::unit::show_bytes;
 use crate::edge::BURST;
 use crate::edge::Params;
 use crate::exec::endpoint::{EndpointParts, HandleKind, NewHandle};
@@ -221,11 +222,13 @@ impl Plan {
     /// Allocates a pool that was not planned, within the memory limit.
     fn unplanned_pool(&self, name: &str, spec: &PortSpec, slots: usize) -> Result<Pool, RunError> {
         let memory = self.memory();
-        let fits = |bytes: &usize| memory.total().saturating_add(*bytes) <= memory.limit;
-        let bytes = pool_bytes(spec, slots, 1, 0).filter(fits);
-        let bytes =
-            bytes.ok_or_else(|| format!("{slots} buffers of {spec} exceed the memory left by `run.max_memory`"));
-        let pool = bytes.and_then(|_| Pool::new(name, spec, slots, 1));
+        let (bytes, left) = (pool_bytes(spec, slots, 1, 0), memory.limit.saturating_sub(memory.total()));
+        let fitting = bytes.filter(|bytes| *bytes <= left).ok_or_else(|| {
+            let got = bytes.map_or_else(|| "more".to_string(), |bytes| show_bytes(bytes as u64));
+            let left = show_bytes(left as u64);
+            format!("{slots} buffers of {spec} must have at most {left} (left of `run.max_memory`), got {got}")
+        });
+        let pool = fitting.and_then(|_| Pool::new(name, spec, slots, 1));
         pool.map_err(|why| RunError::Refused(format!("buffers for a handle at `{name}`: {why}")))
     }
 }
