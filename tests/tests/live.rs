@@ -394,7 +394,7 @@ fn losses_of_stock_nodes_are_seen_while_they_run() {
             numbers(RATE) + &silent("silent: [100, 150]") + window + end,
             "dropped",
             "",
-            "upstream messages were lost when the window had ",
+            "upstream messages were lost when the window held ",
         ),
         (parts.to_string() + gather + end, "dropped", "", "the message is incomplete; parts that arrived: 3"),
         (numbers(RATE) + &sink("csv", "x.csv"), "unwritten", "x.csv", "the file was deleted"),

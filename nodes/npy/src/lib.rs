@@ -310,7 +310,7 @@ impl<'a> HeaderParser<'a> {
         let mut dims = Vec::new();
         while !self.skip(")") {
             if self.skip("-") {
-                return Err(self.wrong("a length must be at least 0"));
+                return Err(self.wrong("a length must be at least 0, got a negative number"));
             }
             let digits = self.rest().find(|c: char| !c.is_ascii_digit()).unwrap_or(self.rest().len());
             if digits == 0 {
@@ -474,7 +474,10 @@ mod tests {
             (file(1, &dict("'<f'", "False", "(1,)")), Malformed("unknown element type", 14)),
             (file(1, &dict("'<f4", "False", "(1,)")), Malformed("unknown element type", 17)),
             (file(1, &dict("'<f4'", "0", "(1,)")), Malformed("expected `True` or `False`", 34)),
-            (file(1, &dict("'<f4'", "False", "(-1, 3)")), Malformed("a length must be at least 0", 52)),
+            (
+                file(1, &dict("'<f4'", "False", "(-1, 3)")),
+                Malformed("a length must be at least 0, got a negative number", 52),
+            ),
             (file(1, &dict("'<f4'", "False", "(2, 3")), Malformed("expected a number", 57)),
             (
                 file(1, &dict("'<f4'", "False", "(18446744073709551616,)")),

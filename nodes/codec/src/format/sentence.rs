@@ -165,10 +165,15 @@ impl Sentence {
         };
         let outside = |name: &str, most: f64| {
             let value = self.names().iter().position(|other| *other == name).map(|at| found[at]);
-            matches!(value, Some(Value::Fraction(value)) if value.abs() > most)
+            match value {
+                Some(Value::Fraction(value)) if value.abs() > most => Some(value),
+                _ => None,
+            }
         };
-        if outside("latitude", 90.0) || outside("longitude", 180.0) {
-            return Err(Fault::Syntax("a latitude must be at most 90 degrees, a longitude at most 180".into()));
+        for (name, most) in [("latitude", 90.0), ("longitude", 180.0)] {
+            if let Some(value) = outside(name, most) {
+                return Err(Fault::Syntax(format!("`{name}` must be -{most} to {most} degrees, got {value}")));
+            }
         }
         for (field, value) in values.iter().enumerate() {
             record.put(field, found[*value])?;

@@ -39,7 +39,8 @@ impl SentenceWriter {
         let is_talker =
             talker.len() == 2 && talker.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
         if !is_talker || talker.starts_with('P') {
-            let message = format!("`talker` must be two capital letters or digits, without `P` first, got `{talker}`");
+            let message =
+                format!("`talker` must be two capital letters or digits that do not start with `P`, got `{talker}`");
             errors.at("talker", message).help("write two capital letters or digits, such as `GP`, `GN`, `II` or `HE`");
         }
         let mut of_values = [None; MOST_VALUES];

@@ -380,7 +380,7 @@ mod tests {
             (
                 speed,
                 r#", "sentence": "vtg", "talker": "PG""#,
-                &["`talker` must be two capital letters or digits, without `P` first, got `PG`"],
+                &["`talker` must be two capital letters or digits that do not start with `P`, got `PG`"],
             ),
             (speed, r#", "sentence": "vtg", "talker": "gp", "crc": "crc8""#, &["already has a checksum", "got `gp`"]),
             (

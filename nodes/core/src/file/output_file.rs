@@ -43,7 +43,7 @@ pub fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, errors:
     let target = match cx.folders.output(path) {
         Ok(target) => target,
         Err(message) => {
-            errors.at("path", message).help("write a path below the graph file's folder, use `--out DIR`, or allow another folder with `--allow-path DIR`");
+            errors.at("path", message).help("write a path below the graph file's folder, or use `--out DIR`");
             return ports;
         }
     };

@@ -103,7 +103,7 @@ impl Row {
                 // Text that no field names may be of any length.
                 ReadFieldResult::OutputFull if wanted.peek().is_none_or(|(of, _)| *of != column) => written = 0,
                 ReadFieldResult::OutputFull => {
-                    return Err(Fault::Syntax(format!("column {column} must have at most {LONGEST} bytes")));
+                    return Err(Fault::Syntax(format!("column {column} must have at most {LONGEST} bytes, got more")));
                 }
                 ReadFieldResult::Field { record_end } => {
                     if let Some((_, field)) = wanted.next_if(|(of, _)| *of == column) {

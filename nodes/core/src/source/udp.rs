@@ -182,7 +182,7 @@ impl Source for UdpSource {
         match received.map_err(|error| NodeError::file("udp socket", io::Error::from(error)))? {
             Some(Datagram { is_truncated: true, .. }) => {
                 let bound = self.buffer.len();
-                self.too_large.lose(1, || format!("the message exceeds `max_bytes` of {bound}"));
+                self.too_large.lose(1, || format!("a message must be at most {bound} bytes (`max_bytes`), got more"));
             }
             Some(Datagram { bytes, stamp, .. }) => {
                 self.received += 1;

@@ -216,7 +216,7 @@ impl Unusable {
     pub(crate) fn lose(self, bound: usize, too_large: &mut LossCounter, malformed: &mut LossCounter) {
         match self {
             Unusable::TooLarge(size) => {
-                too_large.lose(1, || format!("a message of {size} bytes exceeds `max_bytes` of {bound}"));
+                too_large.lose(1, || format!("a message must be at most {bound} bytes (`max_bytes`), got {size}"));
             }
             Unusable::Malformed(came, length) => malformed.lose(1, || wrong_framing(&came, length)),
         }

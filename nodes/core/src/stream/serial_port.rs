@@ -135,9 +135,9 @@ pub(crate) fn check(device: &str, baud: u32, folders: &Folders, errors: &mut Pla
     let path = match folders.input(device) {
         Ok(path) => path,
         Err(message) => {
-            errors
-                .at("path", message)
-                .help("add the folder of the device to the command line, such as `--allow-path /dev`");
+            let other = "write the path of a serial device, such as `/dev/ttyUSB0`";
+            let (message, help) = message.rsplit_once(": ").unwrap_or((&message, other));
+            errors.at("path", message).help(help);
             return None;
         }
     };

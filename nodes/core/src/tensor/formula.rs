@@ -304,7 +304,10 @@ mod tests {
             "[".repeat(100_000),
         ] {
             assert!(
-                Formula::parse(&long, &["x"], &BTreeMap::new()).unwrap_err().why.contains("nested at most 64 deep")
+                Formula::parse(&long, &["x"], &BTreeMap::new())
+                    .unwrap_err()
+                    .why
+                    .contains("at most 64 levels of nesting")
             );
         }
         assert!(

@@ -132,7 +132,8 @@ impl Node for WindowNode {
         self.bytes.clear();
         self.headers.clear();
         let (fresh, length) = (self.fresh as u64, self.length);
-        self.dropped.lose(fresh, || format!("upstream messages were lost when the window had {fresh} of {length}"));
+        let why = || format!("upstream messages were lost when the window held {fresh} of {length} messages");
+        self.dropped.lose(fresh, why);
         (self.skip, self.fresh) = (0, 0);
     }
 }

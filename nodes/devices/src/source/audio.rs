@@ -305,8 +305,8 @@ impl Node for AudioSource {
         let channels = if config.is_mono() { 1 } else { setup.channels };
         let spec = PortSpec::fixed(DType::F32, [config.frames + config.context, channels]);
         let planned = cx.outputs().first().and_then(|(_, planned)| planned.as_ref());
-        if planned.is_some_and(|planned| planned.shape != spec.shape) {
-            let why = format!("the device changed after planning, found {channels} channels; restart the graph");
+        if let Some(planned) = planned.filter(|planned| planned.shape != spec.shape) {
+            let why = format!("expected {planned} as planned, found {spec}: restart the graph");
             return Err(NodeError::input(&*config.pcm, why));
         }
         device.pcm.start().map_err(failed)?;

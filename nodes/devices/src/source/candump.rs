@@ -114,7 +114,7 @@ impl CandumpSource {
                 let number = self.number;
                 let why = || {
                     let shown: String = String::from_utf8_lossy(line).chars().take(80).collect();
-                    format!("line {number}: {why}: {shown:?}")
+                    format!("line {number}: {why}, found {shown:?}")
                 };
                 self.malformed.lose(1, why);
                 return None;
@@ -238,10 +238,7 @@ impl Node for CandumpSource {
             to.note(format!("{gaps} gap{s} of `{path}` longer than {:?} {were} shortened", self.config.max_gap.0));
         }
         if steps > 0 {
-            let times = if steps == 1 { "once".to_string() } else { format!("{steps} times") };
-            to.note(format!(
-                "the time of `{path}` steps back by more than a second, {times}; a new segment begins at each step"
-            ));
+            to.note(format!("new segments because the time of `{path}` steps back by more than a second: {steps}"));
         }
         if self.too_large.get() > 0 {
             to.note("CAN FD frames were lost; write `fd: true` to send CAN FD frames");

@@ -365,7 +365,8 @@ impl Node for V4l2 {
         let mut ports = config.on_close.declare(Ports::new().cost(Cost::Heavy).rate(config.rate));
         match cx.folders.input(&config.path) {
             Err(message) => {
-                let help = "add `--allow-path /dev` to the command line";
+                let other = "write the path of a camera that `limen-run doctor` lists";
+                let (message, help) = message.rsplit_once(": ").unwrap_or((&message, other));
                 errors.at("path", message).help(help);
             }
             Ok(path) => {

@@ -104,7 +104,7 @@ fn parse_id(text: &str) -> Result<u32, &'static str> {
         id if is_long && id & ERROR != 0 && id <= ERROR | LONGEST => Ok(id),
         id @ ..=STANDARD if !is_long => Ok(id),
         id @ ..=LONGEST if is_long => Ok(id | EXTENDED),
-        _ => Err("expected an identifier of at most 11 bits, or of 29 bits in 8 digits"),
+        _ => Err("expected an identifier of at most 11 bits in 3 digits, or 29 bits in 8 digits"),
     }
 }
 

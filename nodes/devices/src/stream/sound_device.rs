@@ -163,7 +163,7 @@ impl Ask {
             return false;
         }
         if folders.input("/dev/snd").is_err() {
-            let help = "add `--allow-path /dev` to the command line";
+            let help = "run with `--allow-path /dev`";
             errors.at("pcm", format!("the sound device `{device}` is outside the graph's folder")).help(help);
             return false;
         }

@@ -45,15 +45,16 @@ impl TopicConfig {
                 .help(format!("remove `{key}`, or write `as: scan`"));
         }
         let wrong = match self.angles {
-            None => Some("expected `angles` for a scan, found none"),
+            _ if !is_scan => None,
+            None => Some("expected `angles` for a scan, found none".to_string()),
             // A scanner that turns several times has more than 2π.
             Some([first, last]) if !(first.abs() <= 100.0 && last.abs() <= 100.0) => {
-                Some("`angles` must be -100 to 100 rad")
+                Some(format!("`angles` must be -100 to 100 rad, got [{first}, {last}]"))
             }
-            Some([first, last]) if first == last => Some("`angles` must be two different angles"),
+            Some([first, last]) if first == last => Some(format!("the two `angles` must differ, got {first} twice")),
             Some(_) => None,
         };
-        if let Some(message) = wrong.filter(|_| is_scan) {
+        if let Some(message) = wrong {
             errors
                 .at(format!("topics.{input}.angles"), message)
                 .help("write the angles of the first and the last range in rad: `angles: [-1.57, 1.57]`");

@@ -253,7 +253,7 @@ impl RecordingWriter {
             if now < self.retry_at {
                 return Err(NodeError::input(
                     &*self.path,
-                    "the previous write failed; limen tries another file once per second",
+                    "no file is open after a failed write: limen retries once per second",
                 ));
             }
             let begun = self.begin(false, now);
@@ -309,8 +309,7 @@ impl RecordingWriter {
         let _ = part.finish();
         // What follows is cut off. If cutting fails as well, a reader counts what it cannot read.
         let _ = writer.file().set_len(complete);
-        let text =
-            format!("{error}; the file has {complete} complete bytes, messages lost before this message: {lost}");
+        let text = format!("{error} (complete bytes: {complete}, messages lost earlier: {lost})");
         let judged = self.full.judge(NodeError::file(path, io::Error::new(error.kind(), text)));
         self.full.lose_by(&error, lost);
         judged
@@ -324,8 +323,7 @@ impl RecordingWriter {
         let _ = open.part.finish();
         let Err(error) = finished else { return Ok(()) };
         let _ = open.writer.file().set_len(open.complete);
-        let text =
-            format!("{error}; the messages are complete, the index is not: `limen-run recover` writes the index");
+        let text = format!("cannot write the index: {error}: run `limen-run recover` to write the index");
         Err(self.full.judge(NodeError::file(open.path, io::Error::new(error.kind(), text))))
     }
 }

@@ -471,10 +471,7 @@ impl Node for Replay {
         }
         let steps = self.steps.get();
         if steps > 0 {
-            let times = if steps == 1 { "once".to_string() } else { format!("{steps} times") };
-            to.note(format!(
-                "the recorded time steps back by more than a second, {times}; a new segment begins at each step"
-            ));
+            to.note(format!("new segments because the recorded time steps back by more than a second: {steps}"));
         }
         if *gaps > 0 {
             let (s, were) = if *gaps == 1 { ("", "was") } else { ("s", "were") };

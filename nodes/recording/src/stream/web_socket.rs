@@ -76,7 +76,10 @@ impl Callback for Check {
             offered.filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(',')).collect();
         let chosen = self.0.protocols.iter().find(|spoken| offered.iter().any(|name| name.trim() == **spoken));
         let Some(chosen) = chosen else {
-            return Err(refused(400, format!("expected one of the protocols {}\n", self.0.protocols.join(", "))));
+            let found: Vec<&str> = offered.iter().map(|name| name.trim()).collect();
+            let found = if found.is_empty() { "none".to_string() } else { found.join(", ") };
+            let expected = self.0.protocols.join(", ");
+            return Err(refused(400, format!("expected one of the protocols {expected}, found {found}\n")));
         };
         response.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(chosen));
         Ok(response)

@@ -51,7 +51,8 @@ impl Band {
         }
         let band = Band { from: from.unwrap_or(0.0), to: to.unwrap_or(1.0) };
         if band.from >= band.to {
-            let message = "`highpass` must be below `lowpass` in a band-pass filter";
+            let [above, below] = [above, below].map(|rate| rate.map_or(0.0, |rate| rate.0));
+            let message = format!("`highpass` must be below `lowpass` ({below} Hz), got {above} Hz");
             errors.at("highpass", message).help("exchange the values of `highpass` and `lowpass`");
             return None;
         }

@@ -176,7 +176,7 @@ impl Sink for WavSink {
             let what = self.file.borrow().path().display().to_string();
             return Err(NodeError::input(
                 what,
-                "a WAV file must have at most 4 GiB; write `kind: npy` or `kind: file`",
+                "a WAV file must have at most 4 GiB, got more: write `kind: npy` or `kind: file`",
             ));
         }
         if !self.file.borrow_mut().make_room()? {

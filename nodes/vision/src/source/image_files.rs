@@ -159,7 +159,9 @@ impl Node for ImageFiles {
         let files = match find(&config.path, cx.folders) {
             Ok(files) => files,
             Err(message) => {
-                errors.at("path", message).help("write a file or a pattern below the graph file's folder, such as `data/*.png`, or allow another folder with `--allow-path DIR`");
+                errors
+                    .at("path", message)
+                    .help("write a file or a pattern below the graph file's folder, such as `data/*.png`");
                 return errors.into_result(Ports::new());
             }
         };
@@ -202,8 +204,7 @@ impl Node for ImageFiles {
         }
         if let Some(why) = survey.why {
             ports = ports.note(format!(
-                "{} of {} files cannot be read, and each fails a call: write `on_error: skip` or a narrower `path`; first \
-                 error: {why}",
+                "{} of {} files cannot be read (first error: {why}): write `on_error: skip` or a narrower `path`",
                 survey.unreadable,
                 files.len()
             ));

@@ -131,7 +131,9 @@ impl Y4mHeader {
             }
         }
         let (Some(width), Some(height)) = (width, height) else {
-            return Err(format!("width and height in the header must be 1 to {MAX_SIDE} pixels"));
+            let found: Vec<&str> = text.split_ascii_whitespace().filter(|word| word.starts_with(['W', 'H'])).collect();
+            let found = if found.is_empty() { "none".to_string() } else { format!("`{}`", found.join(" ")) };
+            return Err(format!("width and height in the header must be 1 to {MAX_SIDE} pixels, got {found}"));
         };
         Ok(Y4mHeader { width, height, sampling, is_full_range, rate })
     }
@@ -231,9 +233,9 @@ impl Y4mParser {
         let Some(header) = self.header else {
             let header = Y4mHeader::parse(&bytes[..line])?;
             if header.bytes() > self.most {
+                let (most, bytes, Y4mHeader { width, height, .. }) = (self.most, header.bytes(), header);
                 return Err(format!(
-                    "frames must be at most the planned size, got {}x{} pixels",
-                    header.width, header.height
+                    "frames must be at most {most} bytes as planned, got {bytes} bytes ({width} × {height} pixels)"
                 ));
             }
             self.begin += line + 1;
@@ -306,8 +308,12 @@ impl Y4mConfig {
             }
             let side = |side: Option<usize>| side.filter(|side| (1..=MAX_SIDE).contains(side));
             let (Some(width), Some(height)) = (side(self.width), side(self.height)) else {
+                let [width, height] = [self.width, self.height]
+                    .map(|side| side.map_or_else(|| "none".to_string(), |side| side.to_string()));
                 errors
-                    .node(format!("`width` and `height` must be 1 to {MAX_SIDE} for standard input"))
+                    .node(format!(
+                        "`width` and `height` must be 1 to {MAX_SIDE} for standard input, got {width} and {height}"
+                    ))
                     .help("write `width` and `height`, or the `path` of a file");
                 return None;
             };

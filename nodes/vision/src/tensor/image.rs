@@ -43,7 +43,7 @@ pub(crate) fn check_channels(port: &str, dims: Option<&[Dim; 3]>, errors: &mut P
         let message = format!("expected an image of 1 to 4 channels, found {channels}");
         errors
             .input(port, message)
-            .help("connect an image u8[h,w,c] with 1 to 4 channels, from upstream of `to_tensor`");
+            .help("connect an image u8[h,w,c] with 1 to 4 channels, such as the input of a `to_tensor` node");
     }
 }
 

@@ -37,7 +37,8 @@ impl Node for Convert {
     fn ports(config: &ConvertConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.from == config.to {
-            let message = "`from` and `to` must differ";
+            let name = format!("{:?}", config.to).to_lowercase();
+            let message = format!("`from` and `to` must differ, got `{name}` twice");
             errors.at("to", message).help("write another colour in `to`, or remove the node");
         }
         let dims = shape::image_dims(given.single());
@@ -51,7 +52,7 @@ impl Node for Convert {
                 Some(Colour::Grey) => "write `from: grey`",
                 Some(Colour::Rgba) => "write `from: rgba`",
                 Some(_) => "write `from: rgb` or `from: bgr`",
-                None => "connect an image u8[h,w,c] with 1, 3 or 4 channels, from upstream of `to_tensor`",
+                None => "connect an image u8[h,w,c] with 1, 3 or 4 channels, such as the input of a `to_tensor` node",
             };
             errors.at("from", message).help(help);
         }

@@ -90,7 +90,8 @@ impl CsvTable {
                 return Err(errors);
             }
             Ok(RowRead::TooLong(_) | RowRead::NotYet) => {
-                let message = format!("the first line of `{shown}` must have at most `max_bytes`, {max} bytes");
+                let message =
+                    format!("the first line of `{shown}` must be at most {max} bytes (`max_bytes`), got more");
                 errors.at("max_bytes", message).help("write a larger `max_bytes`");
                 return Err(errors);
             }

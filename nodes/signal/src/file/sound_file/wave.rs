@@ -130,7 +130,7 @@ impl Wave {
             file.seek(SeekFrom::Current(i64::from(length) - used as i64)).map_err(cut)?;
             skip_pad(file, length).map_err(cut)?;
         }
-        Err(format!("expected at most {MAX_CHUNKS} chunks before the samples"))
+        Err(format!("expected at most {MAX_CHUNKS} chunks before the samples, found more"))
     }
 }
 
