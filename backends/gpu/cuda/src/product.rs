@@ -212,7 +212,8 @@ impl Product {
             let (rows, columns) = (described.rows as u64, described.columns as u64);
             *layout = result::create_matrix_layout(element.of_cublas(), rows, columns, described.distance as i64)
                 .named("cublasLtMatrixLayoutCreate")?;
-            let too_many = |_| Error::Refused(format!("a product must have at most {} matrices", i32::MAX));
+            let too_many =
+                |_| Error::Refused(format!("a product must have at most {} matrices, got {}", i32::MAX, of.batches));
             let count = i32::try_from(of.batches).map_err(too_many)?;
             for (which, bytes) in [
                 (OfLayout::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count.to_ne_bytes()[..]),

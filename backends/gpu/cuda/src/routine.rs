@@ -78,7 +78,10 @@ impl Extent {
             }
         }
         if !Arc::ptr_eq(workspace.context(), context) || workspace.bytes() < self.workspace {
-            return Err(Error::Refused(format!("the workspace must have {} bytes on the device", self.workspace)));
+            let (least, bytes) = (self.workspace, workspace.bytes());
+            return Err(Error::Refused(format!(
+                "the workspace must have at least {least} bytes on the device, got {bytes}"
+            )));
         }
         let at = |place: usize| (arrays[place].address() + self.ranges[place].0 as u64) as *mut c_void;
         Ok([at(0), at(1), at(2)])

@@ -263,9 +263,11 @@ impl<A: Api> Session for Download<A> {
             Some((count, whole)) => {
                 staging.api.read(&mut staging.memory, whole)?;
                 let most = output.shape.first().copied().unwrap_or(0);
-                let length = count.read(whole).filter(|length| *length <= most);
-                let length =
-                    length.ok_or_else(|| BackendError::Call(format!("a message must have at most {most} rows")))?;
+                let read = count.read(whole);
+                let length = read.filter(|length| *length <= most).ok_or_else(|| {
+                    let got = read.map_or_else(|| "an invalid count".to_string(), |length| length.to_string());
+                    BackendError::Call(format!("a message must have at most {most} rows, got {got}"))
+                })?;
                 let bytes = output.bytes.len() / most.max(1) * length;
                 output.bytes[..bytes].copy_from_slice(&whole[..bytes]);
                 output.shape.iter_mut().take(1).for_each(|first| *first = length);

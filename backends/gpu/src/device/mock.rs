@@ -302,7 +302,10 @@ impl Infer for MockStepKind {
         let mut errors = PlanErrors::default();
         let spec = given.single().filter(|spec| spec.dtype == DType::U64 && spec.max_elements().is_some());
         let (Some(spec), Some(device)) = (spec, cx.extensions.get::<MockDevice>()) else {
-            errors.input("in", "expected u64 of a fixed shape").help("connect u64 messages of a fixed shape");
+            let found = given.single().map_or_else(|| "none".to_string(), ToString::to_string);
+            errors
+                .input("in", format!("expected u64 of a fixed shape, found {found}"))
+                .help("connect u64 messages of a fixed shape");
             return Err(errors);
         };
         let port = |name: &str| TensorSpec { name: name.into(), dtype: spec.dtype, shape: spec.shape.clone() };

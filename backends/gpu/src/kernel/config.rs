@@ -156,7 +156,7 @@ impl ArgumentNumber {
     pub(crate) fn bytes(&self, symbols: &Symbols) -> Result<[u8; 8], String> {
         let mut bytes = [0; 8];
         let whole = |number: &KernelNumber| number.whole(symbols);
-        let narrow = |why: &str, number: i128| format!("{number} does not fit {why}");
+        let narrow = |dtype: &str, number: i128| format!("the number must fit in {dtype}, got {number}");
         match self {
             ArgumentNumber::I32(number) => {
                 let number = whole(number)?;

@@ -183,7 +183,7 @@ mod tests {
             assert!(error.contains(why), "{text}: {error}");
         }
         for (long, why) in
-            [("(".repeat(100_000), "nested at most 64 deep"), ("1+".repeat(100_000), "at most 4096 parts")]
+            [("(".repeat(100_000), "at most 64 levels of nesting"), ("1+".repeat(100_000), "at most 4096 parts")]
         {
             assert!(Expression::parse(&long).unwrap_err().contains(why));
         }

@@ -13,6 +13,7 @@ use limen::files::FileError;
 use limen::infer::{DeviceSide, DeviceUse, Infer, InferPlan};
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{Connected, Extensions, PlanErrors, Planning};
+use limen::unit::show_ns;
 use limen_infer::BackendOptions;
 use limen_infer::{Case, Tolerance};
 
@@ -46,14 +47,15 @@ impl Infer for KernelKind {
             (options.allow_kernels, "start with `--allow-kernels`"),
         ] {
             if !is_allowed {
-                let why = format!("`{}` is code of the graph and is not allowed to run", config.source);
+                let why = format!("the graph is not allowed to run the kernel `{}`", config.source);
                 errors.at("source", why).help(format!("{how} if you trust the graph"));
             }
         }
-        if config.time_limit.is_some_and(|limit| !(1..=LONGEST_CALL.as_nanos() as u64).contains(&limit.as_nanos())) {
-            let most = LONGEST_CALL.as_secs();
+        let limit = config.time_limit.map(|limit| limit.as_nanos());
+        if let Some(limit) = limit.filter(|limit| !(1..=LONGEST_CALL.as_nanos() as u64).contains(limit)) {
+            let (most, limit) = (LONGEST_CALL.as_secs(), show_ns(limit));
             errors
-                .at("time_limit", format!("`time_limit` must be more than 0 and at most {most} s"))
+                .at("time_limit", format!("`time_limit` must be above 0 s and at most {most} s, got {limit}"))
                 .help("write a time such as `500ms`");
         }
         let language = check_device(&config, &mut errors);
@@ -235,7 +237,8 @@ fn signature(config: &KernelConfig, given: &Connected, symbols: &Symbols, errors
         match shape {
             Ok(shape) => outputs.push(TensorSpec { name: port.clone(), dtype: output.dtype, shape }),
             Err(why) => {
-                _ = errors.at(format!("outputs.{port}.shape"), why).help("write numbers, or names of dims in `inputs`")
+                let help = "write lengths of at least 1, or expressions of dims that `inputs` names";
+                errors.at(format!("outputs.{port}.shape"), why).help(help);
             }
         }
     }
@@ -258,7 +261,11 @@ fn grid(field: &str, lengths: &[Expression], symbols: &Symbols, errors: &mut Pla
         let found = written.length(symbols).and_then(|n| u32::try_from(n).map_err(|_| too_large(n)));
         match found {
             Ok(n) => *groups = n,
-            Err(why) => _ = errors.at(field, why).help("write numbers, or names of dims in `inputs`"),
+            Err(why) => {
+                let help = "write numbers from 1 to 4294967295, or expressions of dims that `inputs` names, such as \
+                            `ceil_div(h, 16)`";
+                errors.at(field, why).help(help);
+            }
         }
     }
     groups

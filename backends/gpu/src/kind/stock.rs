@@ -103,7 +103,7 @@ impl Lowered for to_tensor::ToTensor {
         ports: &DevicePorts,
     ) -> Result<Program, PlanErrors> {
         if config.dtype != to_tensor::Float::F32 {
-            return refused("dtype", "`dtype` must be `f32` on a device", "write `dtype: f32`");
+            return refused("dtype", "`dtype` must be `f32` on a device, got `f16`", "write `dtype: f32`");
         }
         let (mut steps, pixels) = ProgramSteps::new(shape, true);
         let is_chw = ports.outputs.first().is_some_and(|(_, spec)| spec.layout == Some(Layout::Chw));
@@ -148,11 +148,11 @@ fn taps(filter: ResizeFilter, channels: usize, from: usize, to: usize) -> Result
             "write `filter: linear`, or remove `device`",
         ),
         ResizeFilter::Bilinear => Ok(Taps::triangle(from, to)),
-        ResizeFilter::Area | ResizeFilter::Lanczos3 => refused(
-            "filter",
-            "`filter` must be `nearest`, `linear` or `bilinear` on a device",
-            "write `filter: linear`, or remove `device`",
-        ),
+        ResizeFilter::Area | ResizeFilter::Lanczos3 => {
+            let name = if filter == ResizeFilter::Area { "area" } else { "lanczos3" };
+            let message = format!("`filter` must be `nearest`, `linear` or `bilinear` on a device, got `{name}`");
+            refused("filter", &message, "write `filter: linear`, or remove `device`")
+        }
     }
 }
 
@@ -194,7 +194,7 @@ impl Lowered for letterbox::Letterbox {
         let Some((size, first, placement)) = config.place([shape[0], shape[1]]) else {
             return refused(
                 "order",
-                "`order` must be `scale_first` on a device",
+                "`order` must be `scale_first` on a device, got `fill_first`",
                 "write `order: scale_first`, or remove `device`",
             );
         };

@@ -102,7 +102,7 @@ impl MockConfig {
         for (field, why) in self.signature().err().into_iter().flatten() {
             let help = match field.starts_with("inputs") || field.starts_with("outputs") {
                 true => "write a type and the fixed shape of one item, such as `f32[1,8,8]`",
-                false => "write a number from 1 up",
+                false => "write a number of at least 1",
             };
             errors.at(format!("mock.{field}"), why).help(help);
         }

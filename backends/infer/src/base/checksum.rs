@@ -47,7 +47,8 @@ pub(crate) fn check_sum(found: &str, expected: &str) -> Result<(), String> {
 pub(crate) fn read_and_sum(file: &mut InputFile, most: u64) -> io::Result<(Vec<u8>, String)> {
     let size = usize::try_from(file.size()).unwrap_or(usize::MAX);
     if size as u64 > most {
-        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("the file must be at most {}", show_bytes(most))));
+        let why = format!("the file must be at most {}, got {}", show_bytes(most), show_bytes(size as u64));
+        return Err(io::Error::new(ErrorKind::FileTooLarge, why));
     }
     if size <= PIECE {
         let bytes = file.read_whole(most)?;
@@ -74,7 +75,8 @@ pub(crate) fn read_and_sum(file: &mut InputFile, most: u64) -> io::Result<(Vec<u
     let more = most.saturating_add(1).saturating_sub(read as u64);
     file.take(more).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
-        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("the file must be at most {}", show_bytes(most))));
+        let why = format!("the file must be at most {}, got more", show_bytes(most));
+        return Err(io::Error::new(ErrorKind::FileTooLarge, why));
     }
     sum.update(&bytes[read..]);
     Ok((bytes, digits(sum)))

@@ -101,7 +101,7 @@ pub(crate) fn data_files_of(path: &Path, max_size: u64) -> Result<BTreeSet<Strin
 
 fn unreadable(error: std::io::Error) -> BackendError {
     match error.kind() {
-        ErrorKind::FileTooLarge => BackendError::Model(format!("the file {error}")),
+        ErrorKind::FileTooLarge => BackendError::Model(error.to_string()),
         _ => BackendError::Model(format!("the file cannot be read: {error}")),
     }
 }

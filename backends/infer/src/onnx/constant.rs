@@ -40,7 +40,7 @@ impl ConstantInput {
         }
         let access = Access::for_dtype(input.elem.dtype());
         match self.values.iter().find(|value| !access.holds(**value)) {
-            Some(value) => Err(format!("{value} does not fit in {}", input.elem.dtype())),
+            Some(value) => Err(format!("the values must fit in {}, got {value}", input.elem.dtype())),
             None => Ok(()),
         }
     }

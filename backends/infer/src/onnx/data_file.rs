@@ -73,7 +73,7 @@ pub(super) fn data_files(
                 let path = folder.join(name).canonicalize().map_err(unreadable)?;
                 // A link could point out of the folders that the graph may read.
                 if !path.starts_with(folder.canonicalize().map_err(unreadable)?) {
-                    return Err(wrong("is a link out of the model's folder".into()));
+                    return Err(wrong("links to a file outside the model's folder".into()));
                 }
                 InputFile::again(&path).map_err(unreadable)?
             }

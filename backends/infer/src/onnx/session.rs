@@ -285,7 +285,11 @@ impl<R: Runtime> OnnxSession<R> {
         let constants = self.inputs.iter().filter(|input| input.is_constant).count();
         if inputs.len() + states + constants != self.inputs.len() || outputs.len() + states != self.outputs.len() {
             let (i, o) = (inputs.len(), outputs.len());
-            return Err(BackendError::Call(format!("the model does not match {i} inputs and {o} outputs")));
+            let takes = self.inputs.len().saturating_sub(states + constants);
+            let makes = self.outputs.len().saturating_sub(states);
+            return Err(BackendError::Call(format!(
+                "expected {takes} inputs and {makes} outputs for the model, found {i} and {o}"
+            )));
         }
         if batch == 0 {
             return Err(BackendError::Call("a batch must have at least one item, got none".into()));
@@ -572,7 +576,10 @@ fn copy(side: &SessionOutput, batch: usize, output: BatchRef<'_>, into: &mut Bat
         into.shape.iter_mut().zip(item).for_each(|(to, length)| *to = *length);
         let room = into.bytes.len();
         let to = into.bytes.get_mut(..output.bytes.len());
-        let too_small = || BackendError::Call(format!("output `{}` does not fit in {room} bytes", side.port));
+        let too_small = || {
+            let (port, got) = (&side.port, output.bytes.len());
+            BackendError::Call(format!("output `{port}` must have at most {room} bytes, got {got}"))
+        };
         to.ok_or_else(too_small)?.copy_from_slice(output.bytes);
         return Ok(());
     }

@@ -247,7 +247,7 @@ fn check_narrowing(config: &InferConfig, model: &str, outline: &Outline, errors:
     }
     for output in outline.outputs.iter().filter(|output| output.elem == Some(Elem::F64)) {
         errors
-            .at("model", format!("`{model}` produces `f64` at `{}`, expected `f32`", output.port))
+            .at("model", format!("expected `f32` at output `{}` of `{model}`, found `f64`", output.port))
             .help("export the model with `f32` outputs, or write `allow_narrowing: true` if seven digits are enough");
     }
 }

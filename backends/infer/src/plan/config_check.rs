@@ -31,7 +31,7 @@ impl InferConfig {
             errors.at("on_end", "`on_end` is for models with `state:`").help("remove `on_end`");
         }
         if !self.buckets.is_sorted_by(|a, b| a < b) || self.buckets.first() == Some(&0) {
-            let message = format!("`buckets` must be ascending numbers from 1 up, got {:?}", self.buckets);
+            let message = format!("`buckets` must be ascending numbers of at least 1, got {:?}", self.buckets);
             errors.at("buckets", message).help("write `buckets: [1, 2, 4]`");
         } else if let Some(bucket) = self.buckets.iter().find(|bucket| **bucket > self.batch.max) {
             let max = self.batch.max;
@@ -174,9 +174,10 @@ impl InferConfig {
             }
             _ => {}
         }
-        if !self.state.is_empty() && self.batch.stride.is_some_and(|stride| stride != self.batch.max) {
-            let message =
-                "`batch.stride` must be the `batch.max` with `state:`, because each message updates the state once";
+        let stride = self.batch.stride.filter(|stride| *stride != self.batch.max);
+        if let Some(stride) = stride.filter(|_| !self.state.is_empty()) {
+            let max = self.batch.max;
+            let message = format!("`batch.stride` must be {max} (`batch.max`) with `state:`, got {stride}");
             errors.at("batch.stride", message).help("remove `stride:` or `state:`");
         }
     }
@@ -261,10 +262,9 @@ impl InferConfig {
 fn check_tolerance(field: &str, atol: f64, rtol: f64, errors: &mut PlanErrors) {
     for (name, value) in [("atol", atol), ("rtol", rtol)] {
         if !(value >= 0.0 && value.is_finite()) {
-            errors.at(
-                format!("{field}.{name}"),
-                format!("`{field}.{name}` must be a finite number from 0 up, got {value}"),
-            );
+            errors
+                .at(format!("{field}.{name}"), format!("`{field}.{name}` must be finite and at least 0, got {value}"))
+                .help("write a number such as `1e-4`");
         }
     }
 }

@@ -34,9 +34,7 @@ pub(crate) fn read_model(model: &str, cx: &Planning<'_>) -> Result<UncheckedMode
     let mut errors = PlanErrors::default();
     let opened = cx.folders.open(model).map_err(|error| match error {
         FileError::Outside(why) => {
-            errors
-                .at("model", why)
-                .help("write a path below the graph's folder, or allow another with `--allow-path DIR`");
+            errors.at("model", why).help("write a path below the graph's folder");
             errors
         }
         FileError::NotFetched { message, help } => {

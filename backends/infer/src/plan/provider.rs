@@ -119,7 +119,7 @@ impl InferConfig {
                     let help = format!(
                         "write `provider: webgpu`, `cuda` or `tensorrt` with `backend: ort`, or remove `{field}`"
                     );
-                    errors.at(field, format!("`{field}` is for another provider than `cpu`")).help(help);
+                    errors.at(field, format!("`{field}` requires a `provider` other than `cpu`")).help(help);
                 }
             }
             return;
@@ -128,23 +128,17 @@ impl InferConfig {
         if matches!(backend, ORT | AUTO) {
             return self.check_options(errors);
         }
-        let why = match runtimes.get(backend) {
-            None => "computes nothing",
-            Some(known) if known.computes_on == CPU => "computes on the CPU",
-            Some(_) => "computes on the GPU by itself",
-        };
-        let help = match (self.provider, why) {
-            (OrtDevice::Cuda, _) if !matches!(backend, "cuda" | MOCK) => {
+        let is_on_cpu = runtimes.get(backend).is_some_and(|known| known.computes_on == CPU);
+        let help = match self.provider {
+            OrtDevice::Cuda if !matches!(backend, "cuda" | MOCK) => {
                 "write `backend: cuda` without `provider:`, or `backend: ort`"
             }
-            (_, "computes on the CPU") => {
-                "write `backend: ort`, write `backend: wgpu` without `provider:`, or remove `provider:`"
-            }
+            _ if is_on_cpu => "write `backend: ort`, write `backend: wgpu` without `provider:`, or remove `provider:`",
             _ => "remove `provider:`, or write `backend: ort`",
         };
-        let why = format!("`backend: {backend}` {why}");
+        let name = self.provider.name();
         errors
-            .at("provider", format!("`provider: {}` requires `backend: ort`, but {why}", self.provider.name()))
+            .at("provider", format!("`provider: {name}` requires `backend: ort`, got `backend: {backend}`"))
             .help(help);
     }
 
@@ -160,7 +154,7 @@ impl InferConfig {
                     format!("did you mean `{near}`? All options: {known}")
                 });
                 errors
-                    .at(field, format!("expected an option of the provider that a graph may set, found `{name}`"))
+                    .at(field, format!("expected an option for `provider: {}`, found `{name}`", self.provider.name()))
                     .help(help);
                 continue;
             };
@@ -193,10 +187,10 @@ mod tests {
     #[test]
     fn a_device_that_a_backend_does_not_have_is_refused_with_what_fits() {
         for (backend, parts) in [
-            ("wgpu", &["`backend: wgpu` computes on the GPU by itself", "remove `provider:`"][..]),
-            ("rten", &["`backend: rten` computes on the CPU", "write `backend: ort`, write `backend: wgpu` without"]),
-            ("tract", &["`backend: tract` computes on the CPU", "write `backend: ort`"]),
-            ("mock", &["`backend: mock` computes nothing"]),
+            ("wgpu", &["requires `backend: ort`, got `backend: wgpu`", "remove `provider:`"][..]),
+            ("rten", &["got `backend: rten`", "write `backend: ort`, write `backend: wgpu` without"]),
+            ("tract", &["got `backend: tract`", "write `backend: ort`"]),
+            ("mock", &["got `backend: mock`"]),
             ("ort", &[]),
             ("auto", &[]),
         ] {
@@ -227,7 +221,7 @@ mod tests {
             ),
             (
                 json!({ "webgpuDevice": "4096" }),
-                &["expected an option of the provider that a graph may set", "write one of"],
+                &["expected an option for `provider: webgpu`, found `webgpuDevice`", "write one of"],
             ),
             (
                 json!({ "powerPreference": "low" }),
@@ -270,7 +264,7 @@ mod tests {
         for field in [
             "Field(\"cpu_fallback\")",
             "Field(\"provider_options\")",
-            "`cpu_fallback` is for another provider than `cpu`",
+            "`cpu_fallback` requires a `provider` other than `cpu`",
         ] {
             assert!(why.contains(field), "{field}: {why}");
         }

@@ -125,7 +125,7 @@ fn arrays_that_cannot_be_used_are_errors() {
         (npy("'<f4'", "False", "(1,)", &[0; 8]), "array `a` must have 4 bytes for f32[1], got 8"),
         (
             npy("'<f4'", "False", "(99999999999,)", &[0; 4]),
-            "array `a` needs 373 GiB, but all arrays of a file must have at most 64.0 MiB",
+            "array `a` must have at most 64.0 MiB (left of 64.0 MiB for a file), got 373 GiB",
         ),
         (npy("'<f4'", "False", "(99999999999, 99999999999)", &[0; 4]), "which does not fit in memory"),
         (npy("'<f4'", "False", &deep, &[]), "a header that NumPy does not write"),

@@ -116,8 +116,8 @@ pub(super) fn room(shape: &[usize]) -> Result<usize, String> {
     match takes.map(|takes| (takes, usize::try_from(takes))) {
         Some((takes, Ok(bytes))) if takes <= MAX_BYTES => Ok(bytes),
         _ => {
-            let most = show_bytes(MAX_BYTES);
-            Err(format!("must have at most {most} as f32{shape:?}: split the layer"))
+            let (most, got) = (show_bytes(MAX_BYTES), takes.map_or_else(|| "more".to_string(), show_bytes));
+            Err(format!("must be at most {most} as f32{shape:?}, got {got}: split the layer"))
         }
     }
 }

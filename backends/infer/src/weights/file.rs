@@ -6,6 +6,7 @@ use super::tensor::Weights;
 use crate::base::caught;
 use limen::files::InputFile;
 use limen::message::DType;
+use limen::unit::show_bytes;
 use safetensors::{Dtype, SafeTensors};
 use std::io;
 use std::path::Path;
@@ -53,7 +54,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
 /// Reads a whole file, at most `MAX_BYTES`.
 pub(crate) fn whole(file: &mut InputFile) -> Result<Vec<u8>, String> {
     file.read_whole(MAX_BYTES).map_err(|error| match error.kind() {
-        io::ErrorKind::FileTooLarge => error.to_string(),
+        io::ErrorKind::FileTooLarge => format!("must be at most {}, got more", show_bytes(MAX_BYTES)),
         _ => format!("cannot be read: {error}"),
     })
 }

@@ -127,15 +127,15 @@ pub(crate) fn read_npz(
         (&mut file).take(MAX_HEAD as u64).read_to_end(&mut bytes).map_err(unreadable)?;
         let head = Head::read(&bytes).map_err(wrong)?;
         left = left.checked_sub(head.takes).ok_or_else(|| {
-            let takes = show_bytes(head.takes);
+            let (takes, left, all) = (show_bytes(head.takes), show_bytes(left), show_bytes(most.min(unfolded)));
             wrong(if unfolded < most {
-                let (size, unfolded) = (show_bytes(size), show_bytes(unfolded));
+                let size = show_bytes(size);
                 format!(
-                    "needs {takes}, but all arrays of an archive of {size} must have at most {unfolded}: save the \
-                     arrays without compression, with `numpy.savez`"
+                    "must have at most {left} (left of {all} for an archive of {size}), got {takes}: save the arrays \
+                     without compression, with `numpy.savez`"
                 )
             } else {
-                format!("needs {takes}, but all arrays of a file must have at most {}", show_bytes(most))
+                format!("must have at most {left} (left of {all} for a file), got {takes}")
             })
         })?;
         head.check(file.size().saturating_sub(head.at as u64)).map_err(wrong)?;
@@ -185,16 +185,17 @@ mod tests {
         };
         let bomb = archive(&[40 * MIB, 25 * MIB], Deflated);
         let error = read(&bomb, 1 << 30, "a").unwrap_err();
-        let why = "KiB must have at most 64.0 MiB: save the arrays without compression, with `numpy.savez`";
+        let why = "KiB), got 25.0 MiB: save the arrays without compression, with `numpy.savez`";
         assert!(
-            error.starts_with("a1: needs 25.0 MiB, but all arrays of an archive of ") && error.ends_with(why),
+            error.starts_with("a1: must have at most 24.0 MiB (left of 64.0 MiB for an archive of ")
+                && error.ends_with(why),
             "{error}"
         );
         // Only the arrays that are read count.
         assert_eq!(read(&bomb, 1 << 30, "a1"), Ok(1));
         let stored = archive(&[65 * MIB], Stored);
         assert_eq!(read(&stored, 1 << 30, "a"), Ok(1));
-        let why = "a0: needs 65.0 MiB, but all arrays of a file must have at most 2.00 MiB";
+        let why = "a0: must have at most 2.00 MiB (left of 2.00 MiB for a file), got 65.0 MiB";
         assert_eq!(read(&stored, 2 << 20, "a"), Err(why.into()));
     }
 }

@@ -139,7 +139,7 @@ impl Weights {
         let (from, to) = (Access::for_dtype(self.dtype), Access::for_dtype(dtype));
         let whole = |value: f64| if is_float { value } else { value.trunc() };
         if let Some(value) = from.values(&self.bytes).find(|value| !to.holds(whole(*value))) {
-            return Err(format!("{value} does not fit in {dtype}"));
+            return Err(format!("the values must fit in {dtype}, got {value}"));
         }
         let mut bytes = vec![0; self.elements() * dtype.size()];
         to.write(from.values(&self.bytes).map(whole), &mut bytes);
@@ -222,7 +222,7 @@ mod tests {
             (r#"{"slice": {"axis": 2, "to": 1}}"#, "`axis` must be a dim of [2, 3], got 2"),
             (r#"{"slice": {"axis": 1, "from": 2, "to": 2}}"#, "must be a range within the length 3 of dim 1"),
             (r#"{"slice": {"axis": 1, "to": 4}}"#, "must be a range within the length 3 of dim 1"),
-            (r#"{"cast": "u8"}"#, "-1 does not fit in u8"),
+            (r#"{"cast": "u8"}"#, "must fit in u8, got -1"),
             (r#"{"quantize": "symmetric"}"#, "`quantize` expects finite numbers, found inf"),
         ];
         for (step, why) in steps {

@@ -153,7 +153,7 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
         &["argument 4 must have 4 bytes, got a number of 8 bytes"],
     );
     refused(KERNEL, &changed("{ f32: 7 }", "{ i32: 7.5 }"), true, &["expected a whole number, found 7.5"]);
-    refused(KERNEL, &changed("{ f32: 7 }", "{ u32: 'n - 9' }"), true, &["-4 does not fit u32"]);
+    refused(KERNEL, &changed("{ f32: 7 }", "{ u32: 'n - 9' }"), true, &["must fit in u32, got -4"]);
     refused(
         KERNEL,
         &changed("[x, y, places,", "[x, z, places,"),

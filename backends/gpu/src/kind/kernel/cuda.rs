@@ -193,7 +193,7 @@ fn defines(config: &KernelConfig, symbols: &Symbols, errors: &mut PlanErrors) ->
         }
         match value.text(symbols) {
             Ok(text) => options.push(format!("-D{name}={text}")),
-            Err(why) => _ = errors.at(field, why).help("write a number, or names of dims in `inputs`"),
+            Err(why) => _ = errors.at(field, why).help("write a number, or an expression of dims that `inputs` names"),
         }
     }
     options

@@ -140,7 +140,7 @@ fn constants(
             }
             Ok(value) => values.extend(known.map(|known| (known.key.clone(), value))),
             Err(why) => {
-                let help = "write a number, or names of dims in `inputs`";
+                let help = "write a number, or an expression of dims that `inputs` names";
                 errors.at(format!("constants.{name}"), why).help(help);
             }
         }

@@ -76,7 +76,7 @@ fn weights_may_be_in_files_beside_the_model<R: Runtime>() {
         ("m.onnx.data", "8", "`m.onnx.data` cannot be read: No such file"),
         ("../outside.data", "8", "`../outside.data` is outside the model's folder"),
         ("/etc/passwd", "8", "`/etc/passwd` is outside the model's folder"),
-        ("link.data", "8", "`link.data` is a link out of the model's folder"),
+        ("link.data", "8", "`link.data` links to a file outside the model's folder"),
         ("short.data", "8", "`short.data` must have 8 bytes at offset 4 for `w`, got a file of 8 bytes"),
         ("m.onnx.data", "9", "tensor `w` must have 8 bytes in another file for float[2], got 9"),
     ] {

@@ -81,7 +81,7 @@ fn constants_are_part_of_every_call<R: Runtime>() {
             constant(&[2], &[0.5, 1.0]),
             "expected i32[] as one item of `factor`, found the shape [1]",
         ),
-        (constant(&[], &[0.5]), constant(&[2], &[0.5, 1.0]), "0.5 does not fit in i32"),
+        (constant(&[], &[0.5]), constant(&[2], &[0.5, 1.0]), "must fit in i32, got 0.5"),
         (
             constant(&[], &[3.0]),
             constant(&[3], &[0.5; 3]),

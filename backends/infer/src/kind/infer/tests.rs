@@ -97,7 +97,7 @@ fn all_errors_are_reported_together() {
             "Field(\"batch.stride\"), message: \"`batch.stride` must be at most 4, the `batch.max`, got 5",
             "Field(\"mock\"), message: \"`mock` is for the backend `mock` only",
             "Field(\"verify.case\"), message: \"`none.npz` is not a readable .npz: No such file",
-            "Field(\"verify.atol\"), message: \"`verify.atol` must be a finite number from 0 up, got -1",
+            "Field(\"verify.atol\"), message: \"`verify.atol` must be finite and at least 0, got -1",
         ],
     );
     fails(
@@ -472,7 +472,7 @@ fn what_would_lose_digits_needs_permission() {
     use rten_onnx::onnx::DataType as D;
     for (takes, gives, nodes, expected) in [
         (D::DOUBLE, D::FLOAT, &["y = Cast x to==1"][..], "`m.onnx` expects `f64` at `x`"),
-        (D::FLOAT, D::DOUBLE, &["y = Cast x to==11"], "`m.onnx` produces `f64` at `y`"),
+        (D::FLOAT, D::DOUBLE, &["y = Cast x to==11"], "expected `f32` at output `y` of `m.onnx`, found `f64`"),
         (
             D::FLOAT,
             D::FLOAT,
