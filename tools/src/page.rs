@@ -59,7 +59,7 @@ impl BaseReport {
                 Ok(BaseReport(data))
             }
             _ => {
-                let why = "expected a page that `--report` of this version wrote";
+                let why = "expected a page written by `--report` of this version, found another file";
                 Err(io::Error::new(io::ErrorKind::InvalidData, why))
             }
         }

@@ -50,7 +50,7 @@ fn a_graph_writes_nothing_that_it_reads() {
     folder.run("graph.yaml -q --out elsewhere").expect(0, "", "");
     assert_eq!(fs::read_to_string(at("elsewhere/copy")).unwrap(), "one\ntwo\n");
     fs::write(at("graph.yaml"), copying("data", "data", "append")).unwrap();
-    folder.run("graph.yaml --out out").expect(2, "", "leaves the output folder by a link");
+    folder.run("graph.yaml --out out").expect(2, "", "links to a file outside the output folder");
 }
 
 /// Promise (files): Options such as `--histograms` and `--cache` overwrite no file that the graph
@@ -222,7 +222,7 @@ fn outputs_do_not_leave_the_folder_through_links() {
     fs::write(at("graph/graph.yaml"), copying("data", "new", "append")).unwrap();
     folder.run("graph/graph.yaml").expect(2, "", "`new` leaves the graph's folder: run with `--allow-path ");
     fs::write(at("graph/graph.yaml"), copying("data", "there", "replace")).unwrap();
-    folder.run("graph/graph.yaml --out graph/out").expect(2, "", "`there` leaves the output folder by a link");
+    folder.run("graph/graph.yaml --out graph/out").expect(2, "", "`there` links to a file outside the output folder");
     assert_eq!(fs::read_dir(at("outside")).unwrap().count(), 1);
     assert_eq!(fs::read_to_string(at("outside/there")).unwrap(), "precious");
 }
@@ -249,7 +249,7 @@ fn options_replace_only_regular_files() {
         for (path, what) in [("socket", "a socket"), ("h", "a folder"), ("new/", "a folder")] {
             for verb in ["run", "check"] {
                 let ran = folder.run(&format!("{verb} graph.yaml -q {option} {path}"));
-                ran.expect(2, "", &format!("`{path}` is {what}, expected a file; nothing has run"));
+                ran.expect(2, "", &format!("expected a file, found {what}: `{path}`; nothing has run"));
             }
         }
         folder.run(&format!("check graph.yaml --report made/{option}")).expect(0, "", "");

@@ -111,7 +111,7 @@ fn comparisons_have_exit_codes() {
             "",
             "limit tripped: p50(x.compute)=+5% cannot be judged: the runs have no such",
         ),
-        ("runs/0 runs/1 --fail p50(e2e)=+5%", 3, "one run on a side", "cannot be judged"),
+        ("runs/0 runs/1 --fail p50(e2e)=+5%", 3, "a single run does not show", "cannot be judged"),
         ("runs runs --json", 0, "\"confidence\": 0.99", ""),
         ("runs nowhere", 2, "", "limen-run: nowhere: "),
         ("runs", 2, "", "required"),

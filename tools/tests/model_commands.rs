@@ -200,7 +200,7 @@ fn compile_needs_a_cache_and_reports_when_nothing_is_compiled() {
     let folder = Folder::with("compile", MODEL);
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
     fs::copy(model, folder.0.join("digits.onnx")).unwrap();
-    folder.run("compile graph.yaml").expect(2, "", "expected a folder for the results: add `--cache DIR`");
+    folder.run("compile graph.yaml").expect(2, "", "expected a folder for the results, found none: add `--cache DIR`");
     let ran = folder.run("compile graph.yaml --cache kept");
     ran.expect(0, "digit\n", "").expect(0, "`rten` compiles nothing, so the cache contains no compiled model\n", "");
     assert_eq!(fs::read_dir(folder.0.join("kept")).unwrap().count(), 1, "what its trial found");

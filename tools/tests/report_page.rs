@@ -62,7 +62,7 @@ fn a_page_compares_two_runs() {
         assert_eq!(new["base"]["base"], Value::Null);
     }
     fs::write(folder.0.join("no.html"), "<script type=\"application/json\" id=\"data\">{}</script>").unwrap();
-    for (base, why) in [("no.html", "expected a page that `--report`"), ("missing.html", "No such file")] {
+    for (base, why) in [("no.html", "expected a page written by `--report`"), ("missing.html", "No such file")] {
         folder.run(&format!("graph.yaml --report d.html --report-base {base}")).expect(2, "", why);
         assert!(!folder.0.join("d.html").exists());
     }

@@ -79,7 +79,8 @@ impl Host<'_> {
         if allowed > 1 {
             return Finding { what: "cores", state: Health::Good, found, remedy: None };
         }
-        let remedy = "allow at least two cores for a graph with a model, with `taskset` or `--cpus` of a container";
+        let remedy =
+            "use `taskset`, or the container's `--cpus`, to allow at least two cores if the graph runs a model";
         Finding { what: "cores", state: Health::Poor, found, remedy: Some(remedy.into()) }
     }
 
@@ -308,7 +309,7 @@ fn adapters() -> Vec<Finding> {
     let what = "GPU";
     let finding = |(number, adapter): (usize, limen_gpu::GpuAdapter)| {
         let found = format!("{number}, {}: {}", adapter.name, adapter.about);
-        let remedy = "install the Vulkan driver of a GPU; limen uses this slow adapter only with `--allow-software`";
+        let remedy = "install the Vulkan driver of a GPU, or add `--allow-software` to use this slow adapter";
         match adapter.is_software {
             true => Finding { what, state: Health::Poor, found, remedy: Some(remedy.into()) },
             false => Finding { what, state: Health::Good, found, remedy: None },

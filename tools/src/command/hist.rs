@@ -269,7 +269,7 @@ fn convert(
     for series in &profile.series {
         let name = format!("{}.hgrm", crate::dump::file_name(&series.tag));
         if !names.insert(name.clone()) {
-            let why = format!("two histograms would be in {name}: choose one histogram with --tag");
+            let why = format!("two histograms have the file name `{name}`: choose one histogram with `--tag`");
             return Err((REFUSED, why));
         }
         let one = Profile { series: vec![series.clone()], ..profile.clone() };

@@ -428,7 +428,7 @@ impl<'a> Run<'a> {
     fn prepare_models(&mut self, registry: &Registry) -> Result<u8, NotRun> {
         if backend_options(registry).cache.is_none() {
             self.name = self.path.display().to_string();
-            return Err(because("expected a folder for the results: add `--cache DIR`"));
+            return Err(because("expected a folder for the results, found none: add `--cache DIR`"));
         }
         let plan = self.plan_with(&self.arguments.layers(), registry).map_err(NotRun::Refused)?;
         self.refuse_stdout_conflict(&plan)?;
@@ -575,7 +575,9 @@ impl<'a> Run<'a> {
             Ok(0) => print_info(&format!("limen-run: trace in {shown}, for ui.perfetto.dev")),
             Ok(lost) => {
                 let lost = count(usize::try_from(lost).unwrap_or(usize::MAX), "span");
-                print_error(&format!("limen-run: trace in {shown}; the trace was full, lost {lost}"));
+                print_error(&format!(
+                    "limen-run: trace in {shown}, incomplete: the buffer was full and discarded {lost}"
+                ));
             }
             Err(error) => {
                 print_error(&format!("limen-run: --trace {shown}: {}", one_line(&error.to_string())));

@@ -114,7 +114,8 @@ impl OtlpExporter {
 fn whole_url(url: &str) -> Result<String, String> {
     let uri: Uri = url.parse().map_err(|error| format!("expected a URL such as `http://127.0.0.1:4318` ({error})"))?;
     if uri.query().is_some() || uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        return Err("expected a URL without a query or a user, such as `http://127.0.0.1:4318`".into());
+        let found = if uri.query().is_some() { "query" } else { "user" };
+        return Err(format!("expected a URL without a {found}, such as `http://127.0.0.1:4318`, found a {found}"));
     }
     match (uri.scheme_str(), uri.host()) {
         (Some("http"), Some(host)) if !host.is_empty() => {}
@@ -123,7 +124,7 @@ fn whole_url(url: &str) -> Result<String, String> {
                 "expected `http`, found `https`: send to a collector on this machine that forwards with TLS".into()
             );
         }
-        _ => return Err("expected the URL of a collector, such as `http://127.0.0.1:4318`".into()),
+        _ => return Err(format!("expected the URL of a collector, such as `http://127.0.0.1:4318`, found `{url}`")),
     }
     let has_path = !matches!(uri.path(), "" | "/");
     Ok(if has_path { url.to_string() } else { format!("{}{PATH}", url.trim_end_matches('/')) })
@@ -159,7 +160,7 @@ mod tests {
             ("http://collector/otlp/v1/metrics", Ok("http://collector/otlp/v1/metrics")),
             ("https://collector:4318", Err("expected `http`, found `https`")),
             ("http://collector:4318?token=x", Err("expected a URL without a query")),
-            ("http://me:secret@collector:4318", Err("expected a URL without a query or a user")),
+            ("http://me:secret@collector:4318", Err("expected a URL without a user")),
             ("collector:4318", Err("expected ")),
             ("4318", Err("expected ")),
             ("ftp://collector", Err("expected the URL of a collector")),

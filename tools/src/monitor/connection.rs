@@ -94,8 +94,7 @@ impl MonitorConnection {
             // Where the next line begins is unknown.
             self.input = Vec::new();
             self.is_ended = true;
-            self.requests
-                .push_back(Err(format!("a line must be at most {LONGEST} bytes, got more; the connection is closed")));
+            self.requests.push_back(Err(format!("a line must be at most {LONGEST} bytes, got more")));
         }
     }
 

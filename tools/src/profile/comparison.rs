@@ -198,8 +198,8 @@ impl Comparison {
             paragraph(text, "note: ", &format!("no run.json names the host of {which}"));
         }
         if self.base.len() == 1 || self.new.len() == 1 {
-            let why = "one run on a side shows only the noise within runs; the noise between runs is larger: compare at least three runs \
-                       of each side, interleaved";
+            let why = "a single run does not show the noise between runs: compare at least three runs of each side, \
+                       interleaved";
             paragraph(text, "note: ", why);
         }
         for side in ["the base", "the new runs"] {
@@ -524,7 +524,7 @@ mod tests {
         let (base, new) = (run("a", "n.compute", 1_000_000, 1), run("b", "n.compute", 1_200_000, 2));
         let comparison = Comparison::new(std::slice::from_ref(&base), &[new], &STATS).unwrap();
         assert!(comparison.changes.iter().all(|change| change.verdict == ChangeVerdict::Higher));
-        assert!(comparison.text().contains("one run on a side"));
+        assert!(comparison.text().contains("a single run does not show"));
         let mut short = base.clone();
         short.series[0].intervals.truncate(3);
         let comparison = Comparison::new(&[base], &[short], &STATS).unwrap();

@@ -47,7 +47,9 @@ pub(super) fn decode(text: &str) -> Result<Counts, String> {
             }
             match word(&inflated, 0) {
                 Some(V2) => counts(&inflated),
-                Some(_) => Err("expected HdrHistogram's V2 encoding in the deflated histogram".into()),
+                Some(cookie) => {
+                    Err(format!("expected HdrHistogram's V2 encoding in the deflated histogram, found {cookie:08x}"))
+                }
                 None => Err(cut()),
             }
         }

@@ -62,7 +62,9 @@ pub(super) fn read(text: &str, profile: &mut Profile, unit: Option<u64>) -> Resu
         if let Some((before, _, less)) = rows.last()
             && (value < *before || total < *less)
         {
-            return Err(wrong("expected ascending values and counts of percentiles, found a lower one".into()));
+            return Err(wrong(format!(
+                "expected ascending values and counts, found {value} and {total} after {before} and {less}"
+            )));
         }
         let is_whole = value.fract() == 0.0;
         if !is_whole && !is_wrk2 && unit.is_none() {

@@ -30,7 +30,7 @@ pub(crate) fn name_unfinished() {
         print_error(&format!("limen-run: {part} is the written part of an incomplete file"));
     }
     if let Some(more) = parts.len().checked_sub(NAMED).filter(|more| *more > 0) {
-        print_error(&format!("limen-run: and {more} more"));
+        print_error(&format!("limen-run: incomplete files not listed: {more}"));
     }
 }
 

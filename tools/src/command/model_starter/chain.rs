@@ -269,9 +269,10 @@ fn alphabet(model: &Model, classes: usize) -> Result<(String, bool, &'static str
         Some(1) => false,
         Some(2) => true,
         _ => {
+            let (one, two) = (count + 1, count + 2);
             return Err(format!(
-                "`{}` must produce one or two classes more than the {count} symbols of the metadata `character`, for the blank and a \
-                 space, got {classes}",
+                "`{}` must produce {one} classes (the symbols of the metadata `character` and a blank) or {two} (and a \
+                 space), got {classes}",
                 model.file
             ));
         }
