@@ -102,7 +102,7 @@ impl Pool {
     ) -> Result<Pool, String> {
         if !is_representable(spec) {
             return Err(format!(
-                "{spec} must have at most {MAX_RANK} dims, of which at most {MAX_DYNAMIC} have a run-time length below 2³²"
+                "a message must have at most {MAX_RANK} dims, of which at most {MAX_DYNAMIC} vary (below 2³²), got {spec}"
             ));
         }
         let slot_bytes =

@@ -109,7 +109,7 @@ pub enum NodeErrorKind {
     #[error(transparent)]
     Backend(#[from] BackendError),
     /// The node emitted more than it declared while planning.
-    #[error("port `{port}` must send at most the declared {bound} per call, but sent more messages")]
+    #[error("port `{port}` must send at most {bound} messages per call, as declared, got more")]
     EmitsBound {
         /// The output port.
         port: String,

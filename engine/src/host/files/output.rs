@@ -325,7 +325,7 @@ impl PartialFile {
 
     fn complete(&self, keeps_left: bool) -> io::Result<()> {
         self.rename(keeps_left).map_err(|error| {
-            let why = format!("{error}; the data is in {}", self.path.display());
+            let why = format!("{error} (the data is in {})", self.path.display());
             io::Error::new(error.kind(), why)
         })
     }
