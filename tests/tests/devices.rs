@@ -227,7 +227,7 @@ fn what_a_device_cannot_do_is_refused() {
              s: { kind: transpose, config: { order: [1, 0] }, from: n }\n  t: { kind: to_device, config: { device: mock }, from: s }\n  \
              h: { kind: to_host, config: { device: mock }, from: t }\n  c: { kind: 'null', from: h }\n",
             "E0135",
-            "on a device only the first dim may vary, up to a bound",
+            "or only a first dim that varies up to a bound, found ",
         ),
     ] {
         let problems = plan(text, MockFaults::default()).0.unwrap_err();

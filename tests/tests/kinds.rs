@@ -230,7 +230,7 @@ fn stamps_and_counters_keep_their_digits() {
     assert_eq!(read("out.txt").trim(), expected);
     let failures = format!("{:?}", report.failures);
     assert!(
-        failures.contains("f64 cannot represent 9007199254740993 exactly; write `scale: 1` to allow rounding"),
+        failures.contains("f64 cannot represent 9007199254740993 exactly: write `scale: 1` to allow rounding"),
         "{failures}"
     );
     assert_eq!((report.metric("m.rounded"), report.metric("hi.rounded")), (Some(0.0), Some(1.0)));

@@ -396,7 +396,7 @@ fn losses_of_stock_nodes_are_seen_while_they_run() {
             "",
             "upstream messages were lost when the window held ",
         ),
-        (parts.to_string() + gather + end, "dropped", "", "the message is incomplete; parts that arrived: 3"),
+        (parts.to_string() + gather + end, "dropped", "", "the message is incomplete (parts that arrived: 3)"),
         (numbers(RATE) + &sink("csv", "x.csv"), "unwritten", "x.csv", "the file was deleted"),
         (numbers(RATE) + &sink("jsonl", "x.jsonl"), "unwritten", "x.jsonl", "the file was deleted"),
         (numbers(RATE) + &sink("npy", "x.npy"), "unwritten", "x.npy", "the file was deleted"),

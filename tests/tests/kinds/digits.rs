@@ -126,7 +126,7 @@ fn positions_of_f32_are_not_written() {
 fn missing_values_of_rows_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     for (table, missing, expected) in [
-        ("x,y\n1,2\n,3\n4,nan\n", 2.0, "rows with missing values, which are NaN: 2; the first: t.csv:3: column `x`"),
+        ("x,y\n1,2\n,3\n4,nan\n", 2.0, "rows with missing values, which are NaN: 2 (first: t.csv:3: column `x`"),
         ("x,y\n1,2\n", 0.0, ""),
     ] {
         fs::write(folder.path().join("t.csv"), table).unwrap();
@@ -148,7 +148,7 @@ fn missing_values_of_messages_are_counted() {
             [r#"{"a": 1}"#, r#"{"a": null}"#, r#"{"a": null}"#],
             "format: json, fields: [{ name: a, type: f64 }]",
             2.0,
-            r#"messages with missing values, which are NaN: 2; the first: `a` is missing: "{\"a\": null}""#,
+            r#"messages with missing values, which are NaN: 2 (first: `a` is missing: "{\"a\": null}")"#,
         ),
         (
             ["1;2", "3;", "4;5"],

@@ -295,7 +295,7 @@ impl Node for Decode {
     fn metrics(&self, to: &mut Metrics) {
         if let Some(first) = self.missing.first() {
             let missing = self.missing.get();
-            to.note(format!("messages with missing values, which are NaN: {missing}; the first: {first}"));
+            to.note(format!("messages with missing values, which are NaN: {missing} (first: {first})"));
         }
     }
 }

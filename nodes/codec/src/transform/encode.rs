@@ -425,7 +425,7 @@ mod tests {
                 "`a` must begin at byte 4 or later, after `b`, got 2",
             ),
             (r#"{"name": "a", "type": "u32"}"#, r#", "size": 3"#, "`a` must end at byte 3 or earlier (`size`), got 4"),
-            ("", "", "`fields` must have at least one entry"),
+            ("", "", "`fields` must have at least 1 entry, got 0"),
         ] {
             let mut errors = PlanErrors::default();
             let config = config(fields, keys);

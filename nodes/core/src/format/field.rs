@@ -116,7 +116,9 @@ fn is_name(name: &str) -> bool {
 pub fn ports(fields: &[Field], errors: &mut PlanErrors) -> Vec<FieldPort> {
     let mut ports = Vec::<FieldPort>::new();
     if fields.is_empty() {
-        errors.at("fields", "`fields` must have at least one entry").help("write `fields: [{ name: ax, type: f32 }]`");
+        errors
+            .at("fields", "`fields` must have at least 1 entry, got 0")
+            .help("write `fields: [{ name: ax, type: f32 }]`");
     }
     for (i, field) in fields.iter().enumerate() {
         let (name, to) = (&field.name, field.to.as_ref().unwrap_or(&field.name));

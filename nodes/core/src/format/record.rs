@@ -99,7 +99,7 @@ impl Fault {
             Fault::Checksum { found, expected } => {
                 // Of two bytes, and of four.
                 let is_turned = [found.swap_bytes() >> 16, found.swap_bytes()].contains(expected);
-                let hint = if is_turned { "; write the other value of `endian`" } else { "" };
+                let hint = if is_turned { ": write the other value of `endian`" } else { "" };
                 format!("expected the checksum {expected:x}, found {found:x}{hint}")
             }
             Fault::Syntax(text) => text.clone(),
@@ -126,11 +126,11 @@ impl Fault {
 /// The advice to write a type that has a number; empty if there is none.
 fn exact_type(value: Value) -> &'static str {
     match value {
-        Value::Whole(value) if value.unsigned_abs() <= 1 << 53 => "; write `type: f64` or `type: i64`",
-        Value::Whole(value) if i64::try_from(value).is_ok() => "; write `type: i64`",
-        Value::Whole(value) if u64::try_from(value).is_ok() => "; write `type: u64`",
+        Value::Whole(value) if value.unsigned_abs() <= 1 << 53 => ": write `type: f64` or `type: i64`",
+        Value::Whole(value) if i64::try_from(value).is_ok() => ": write `type: i64`",
+        Value::Whole(value) if u64::try_from(value).is_ok() => ": write `type: u64`",
         Value::Whole(_) | Value::Missing => "",
-        Value::Fraction(_) => "; write `type: f64`",
+        Value::Fraction(_) => ": write `type: f64`",
     }
 }
 
@@ -327,14 +327,14 @@ mod tests {
             (
                 DType::F32,
                 Value::Whole(16_777_217),
-                Err("`t` is 16777217, which f32 would round; write `type: f64` or `type: i64`"),
+                Err("`t` is 16777217, which f32 would round: write `type: f64` or `type: i64`"),
             ),
             // A multiple of 128.
             (DType::F32, Value::Whole(1_700_000_000), Ok(())),
             (
                 DType::F32,
                 Value::Whole(-1_700_000_001),
-                Err("`t` is -1700000001, which f32 would round; write `type: f64` or `type: i64`"),
+                Err("`t` is -1700000001, which f32 would round: write `type: f64` or `type: i64`"),
             ),
             (DType::F32, Value::Fraction(0.1), Ok(())),
             (DType::F32, Value::Fraction(-122.419_415_500_000_01), Ok(())),
@@ -344,29 +344,29 @@ mod tests {
             (
                 DType::F32,
                 Value::Fraction(1_700_000_000.123_456),
-                Err("`t` is 1700000000.123456, which f32 would round; write `type: f64`"),
+                Err("`t` is 1700000000.123456, which f32 would round: write `type: f64`"),
             ),
             (DType::F16, Value::Whole(2_048), Ok(())),
             (
                 DType::F16,
                 Value::Whole(2_049),
-                Err("`t` is 2049, which f16 would round; write `type: f64` or `type: i64`"),
+                Err("`t` is 2049, which f16 would round: write `type: f64` or `type: i64`"),
             ),
             (
                 DType::BF16,
                 Value::Whole(257),
-                Err("`t` is 257, which bf16 would round; write `type: f64` or `type: i64`"),
+                Err("`t` is 257, which bf16 would round: write `type: f64` or `type: i64`"),
             ),
             (DType::F64, Value::Whole(1_700_000_001), Ok(())),
             (
                 DType::F64,
                 Value::Whole((1 << 53) + 1),
-                Err("`t` is 9007199254740993, which f64 would round; write `type: i64`"),
+                Err("`t` is 9007199254740993, which f64 would round: write `type: i64`"),
             ),
             (
                 DType::F64,
                 Value::Whole(most),
-                Err("`t` is 18446744073709551615, which f64 would round; write `type: u64`"),
+                Err("`t` is 18446744073709551615, which f64 would round: write `type: u64`"),
             ),
             (DType::I64, Value::Whole((1 << 53) + 1), Ok(())),
             (DType::U64, Value::Whole(most), Ok(())),

@@ -95,7 +95,7 @@ impl Sink for UdpSink {
             let what = format!("a datagram to {}", self.to);
             return Err(NodeErrorKind::Input {
                 what,
-                why: format!("a datagram must have at most {LARGEST} bytes, got {}; use `kind: tcp`", bytes.len()),
+                why: format!("a datagram must have at most {LARGEST} bytes, got {}: use `kind: tcp`", bytes.len()),
             }
             .into());
         }

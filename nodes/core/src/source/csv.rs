@@ -163,7 +163,7 @@ impl Node for CsvSource {
     fn metrics(&self, to: &mut Metrics) {
         if let Some(first) = self.missing.first() {
             let missing = self.missing.get();
-            to.note(format!("rows with missing values, which are NaN: {missing}; the first: {first}"));
+            to.note(format!("rows with missing values, which are NaN: {missing} (first: {first})"));
         }
     }
 }
@@ -339,7 +339,7 @@ mod tests {
                 "t i64None, row f32Some(1)",
                 vec![
                     "t.csv:2: column `t`: expected i64, found `1.5`",
-                    "t.csv:3: column `t`: i64 cannot represent the missing value ``; write `type: f64`",
+                    "t.csv:3: column `t`: i64 cannot represent the missing value ``: write `type: f64`",
                 ],
             ),
             (
@@ -359,7 +359,7 @@ mod tests {
         // Rows that the survey did not see.
         let late = format!("t\n{}16777217\n", "1\n".repeat(1000));
         let (_, found) = table(&late, "");
-        let expected = "t.csv:1002: column `t`: f32 cannot represent `16777217` exactly; write `type: f64`, or `type: f32` to allow rounding";
+        let expected = "t.csv:1002: column `t`: f32 cannot represent `16777217` exactly: write `type: f64`, or `type: f32` to allow rounding";
         assert_eq!(found.last().unwrap(), expected);
     }
 

@@ -86,7 +86,7 @@ impl ArrayHeader {
             return Err((message, "write the path of an array with elements".into()));
         }
         let too_large = || {
-            let message = format!("an item of shape {shape:?} does not fit into memory");
+            let message = format!("an item must fit into memory, got the shape {shape:?}");
             (message, "write the path of an array with smaller items".to_string())
         };
         let shape: Vec<usize> =
@@ -246,7 +246,7 @@ mod tests {
     fn read(bytes: &[u8]) -> String {
         match ArrayHeader::read(&mut &bytes[..]) {
             Ok(h) => format!("{} × {} from {}", h.items, PortSpec::fixed(h.dtype, h.shape), h.start),
-            Err((message, help)) => format!("{message}; {help}"),
+            Err((message, help)) => format!("{message}: {help}"),
         }
     }
 
@@ -274,9 +274,9 @@ mod tests {
             ("'<f4'", "(1, 1, 1, 1, 1, 1, 1, 1)", "at most 6 dims, got 7"),
             ("'<f4'", "(-1, 3)", "a length cannot be negative"),
             ("'<f4'", "(2, 3", "the header is invalid"),
-            ("'<f4'", "(1, 4611686018427387904, 4)", "does not fit into memory"),
-            ("'<f4'", "(1, 9223372036854775807)", "does not fit into memory"),
-            ("'<f4'", "(1, 18446744073709551615, 18446744073709551615)", "does not fit into memory"),
+            ("'<f4'", "(1, 4611686018427387904, 4)", "must fit into memory"),
+            ("'<f4'", "(1, 9223372036854775807)", "must fit into memory"),
+            ("'<f4'", "(1, 18446744073709551615, 18446744073709551615)", "must fit into memory"),
             ("'<f8'", "(1, 99999999, 99999999)", "1 × f64[99999999,99999999] from"),
         ] {
             let found = read(&file(1, &dict(kind, "False", shape)));

@@ -173,7 +173,7 @@ impl Node for Synthetic {
         let (name, spec) = config.spec(&mut errors);
         let bytes = spec.max_bytes();
         if bytes.is_none_or(|n| n > isize::MAX as usize) {
-            errors.node(format!("{spec} does not fit into memory")).help("write a smaller size");
+            errors.node(format!("a message must fit into memory, got {spec}")).help("write a smaller size");
         }
         let is_heavy = bytes.is_some_and(|n| n >= HEAVY_BYTES);
         let mut ports = Ports::new().output(name, spec).cost(if is_heavy { Cost::Heavy } else { Cost::Light });

@@ -145,7 +145,7 @@ impl Node for UdpSource {
         if group.is_multicast() {
             join(&socket, group, config.interface.as_deref()).map_err(|error| {
                 let help = "write the interface of the group's network in `interface`";
-                NodeError::input(format!("joining the multicast group {group}"), format!("{error}; {help}"))
+                NodeError::input(format!("joining the multicast group {group}"), format!("{error}: {help}"))
             })?;
         }
         socket.set_nonblocking(true).map_err(refused)?;

@@ -90,7 +90,7 @@ impl Framing {
     /// Appends a message with its length prefix or what ends it.
     pub(crate) fn write(self, message: &[u8], to: &mut Vec<u8>) -> Result<(), NodeError> {
         if self.is_lines() && message.contains(&b'\n') {
-            let why = "a line must not contain a line ending; write `framing: length`";
+            let why = "a line must not contain a line ending: write `framing: length`";
             return Err(NodeError::input("framing", why));
         }
         if self.has_length() {

@@ -136,7 +136,7 @@ pub(crate) fn check(device: &str, baud: u32, folders: &Folders, errors: &mut Pla
         Ok(path) => path,
         Err(message) => {
             let other = "write the path of a serial device, such as `/dev/ttyUSB0`";
-            let (message, help) = message.rsplit_once(": ").unwrap_or((&message, other));
+            let (message, help) = message.rsplit_once(": ").unwrap_or((message.as_str(), other));
             errors.at("path", message).help(help);
             return None;
         }

@@ -73,7 +73,7 @@ fn cast(scaled: Option<(f64, f64)>, from: &Tensor, into: &mut TensorMut) -> Resu
         with_type!(dtype, D, convert(scaled, from, into.as_mut_slice::<D>()?))
     });
     converted.map_err(|rounded| {
-        let why = format!("{dtype} cannot represent {rounded} exactly; write `scale: 1` to allow rounding");
+        let why = format!("{dtype} cannot represent {rounded} exactly: write `scale: 1` to allow rounding");
         NodeError::input("in", why)
     })
 }

@@ -63,8 +63,8 @@ impl ReferenceFile {
             let start = vectors.len();
             vectors.extend(bytes.as_chunks().0.iter().map(|number| f32::from_le_bytes(*number)));
             let inverse = inverse_length(&vectors[start..]);
-            if vectors[start..].iter().any(|value| !value.is_finite()) {
-                let why = format!("the elements of vector {at} must be finite");
+            if let Some(value) = vectors[start..].iter().find(|value| !value.is_finite()) {
+                let why = format!("the elements of vector {at} must be finite, got {value}");
                 return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, why));
             }
             vectors[start..].iter_mut().for_each(|value| *value = (f64::from(*value) * inverse) as f32);
@@ -89,7 +89,8 @@ fn reference_shape(header: &limen_npy::NpyHeader, size: u64) -> Result<[usize; 2
     if !(1..=i32::MAX as u64).contains(&count) || length == 0 || needed.is_none_or(|needed| needed > size) {
         return Err(format!("expected {count} vectors of {length} elements, found a file of {size} bytes"));
     }
-    let as_size = |n| usize::try_from(n).map_err(|_| "the array does not fit into memory".to_string());
+    let as_size =
+        |n| usize::try_from(n).map_err(|_| format!("the array must fit into memory, got the shape {:?}", header.shape));
     Ok([as_size(count)?, as_size(length)?])
 }
 

@@ -111,7 +111,7 @@ impl Gather {
             self.give_up(out)?;
         }
         let Some(mut whole) = self.spare.pop() else {
-            return Err(NodeError::input("in", "no room is left for another message; write a larger `open`"));
+            return Err(NodeError::input("in", "no room is left for another message: write a larger `open`"));
         };
         whole.header = *header;
         (whole.header.part, whole.header.parts) = (0, 1);
@@ -126,7 +126,7 @@ impl Gather {
         self.incomplete += 1;
         if self.missing == MissingParts::Drop {
             let here = self.open.first().map_or(0, |whole| whole.parts_here);
-            self.dropped.lose(1, || format!("the message is incomplete; parts that arrived: {here}"));
+            self.dropped.lose(1, || format!("the message is incomplete (parts that arrived: {here})"));
         }
         self.close(0, self.missing == MissingParts::Send, out)
     }

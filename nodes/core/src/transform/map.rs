@@ -249,7 +249,9 @@ impl Node for Map {
             errors.node("the node must have at least 1 input, got 0").help("connect an input, such as `from: imu/acc`");
         }
         if config.outputs.is_empty() {
-            errors.at("outputs", "`outputs` must have at least one formula").help("write `outputs: { y: 'x * 2' }`");
+            errors
+                .at("outputs", "`outputs` must have at least 1 formula, got 0")
+                .help("write `outputs: { y: 'x * 2' }`");
         }
         let formulas = formulas(config, &inputs, &dtypes, &mut errors);
         if formulas.len() == config.outputs.len() {
@@ -325,7 +327,7 @@ impl Node for Map {
         to.set("clipped", self.clipped as f64);
         to.set("rounded", self.rounded as f64);
         if self.rounded > 0 {
-            to.note(format!("messages in which f32 rounded numbers beyond 2^24: {}; write `dtype: f64`", self.rounded));
+            to.note(format!("messages in which f32 rounded numbers beyond 2^24: {}: write `dtype: f64`", self.rounded));
         }
     }
 }

@@ -80,7 +80,7 @@ impl Node for Normalize {
         for (field, values) in [("mean", &config.mean), ("std", &config.std)] {
             if values.is_empty() {
                 errors
-                    .at(field, format!("`{field}` must have at least one value"))
+                    .at(field, format!("`{field}` must have at least 1 value, got 0"))
                     .help("write one value, or one per channel");
             }
             for (i, value) in values.iter().enumerate() {

@@ -45,8 +45,9 @@ fn lengths(config: &ReshapeConfig, errors: &mut PlanErrors) -> Option<(Vec<Optio
                 .help("write 1 or more, or -1 to compute the length from the other lengths");
             is_valid = false;
         } else if known.is_none() && config.shape[..i].contains(&-1) {
+            let count = config.shape.iter().filter(|length| **length == -1).count();
             errors
-                .at(format!("shape[{i}]"), "`shape` must contain -1 at most once")
+                .at(format!("shape[{i}]"), format!("`shape` must contain -1 at most once, got {count} times"))
                 .help("write a length of 1 or more");
             is_valid = false;
         }
@@ -54,7 +55,8 @@ fn lengths(config: &ReshapeConfig, errors: &mut PlanErrors) -> Option<(Vec<Optio
     }
     let known = lengths.iter().flatten().try_fold(1_usize, |product, length| product.checked_mul(*length));
     if known.is_none() {
-        errors.at("shape", "a tensor of this shape does not fit into memory").help("write smaller lengths");
+        let message = format!("a tensor must fit into memory, got the shape {:?}", config.shape);
+        errors.at("shape", message).help("write smaller lengths");
     }
     Some((lengths, known?)).filter(|_| is_valid)
 }
@@ -151,7 +153,7 @@ mod tests {
             ("f32[2,3]", &[i64::MIN, -1], "a length must be at least 1"),
             ("f32[2,3]", &[-1, -1], "-1 at most once"),
             ("f32[2,3]", &[1, 1, 1, 1, 1, 1, 6], "at most 6 dims, got 7"),
-            ("f32[2,3]", &[i64::MAX, i64::MAX, -1], "does not fit into memory"),
+            ("f32[2,3]", &[i64::MAX, i64::MAX, -1], "must fit into memory"),
         ] {
             let mut errors = PlanErrors::default();
             let spec: PortSpec = from.parse().unwrap();

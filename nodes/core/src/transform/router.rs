@@ -157,7 +157,7 @@ impl Node for Router {
         let mut errors = PlanErrors::default();
         if config.routes.is_empty() {
             errors
-                .at("routes", "`routes` must have at least one entry")
+                .at("routes", "`routes` must have at least 1 entry, got 0")
                 .help("write `routes: [{ to: near, when: \"< 2.5\" }]`");
         }
         for (i, route) in config.routes.iter().enumerate() {

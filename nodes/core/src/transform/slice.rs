@@ -155,7 +155,7 @@ impl SliceConfig {
                     _ => Dim::AtMost(range.most(most)),
                 };
                 if is_inside && selected.max() == Some(0) {
-                    let message = format!("the range must select at least one element of dim {dim} of {spec}");
+                    let message = format!("the range must select at least 1 element of dim {dim} of {spec}, got 0");
                     errors
                         .node(message)
                         .help("write a `to` above `from`, or a negative `step` with a `to` below `from`");

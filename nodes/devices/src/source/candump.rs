@@ -131,7 +131,7 @@ impl CandumpSource {
         if length > CLASSIC && !self.config.fd {
             let number = self.number;
             self.too_large
-                .lose(1, || format!("line {number}: found a CAN FD frame; write `fd: true` to send CAN FD frames"));
+                .lose(1, || format!("line {number}: found a CAN FD frame: write `fd: true` to send CAN FD frames"));
             return None;
         }
         Some(FrameAhead { stamp, frame, length })
@@ -241,7 +241,7 @@ impl Node for CandumpSource {
             to.note(format!("new segments because the time of `{path}` steps back by more than a second: {steps}"));
         }
         if self.too_large.get() > 0 {
-            to.note("CAN FD frames were lost; write `fd: true` to send CAN FD frames");
+            to.note("CAN FD frames were lost: write `fd: true` to send CAN FD frames");
         }
     }
 }

@@ -366,7 +366,7 @@ impl Node for V4l2 {
         match cx.folders.input(&config.path) {
             Err(message) => {
                 let other = "write the path of a camera that `limen-run doctor` lists";
-                let (message, help) = message.rsplit_once(": ").unwrap_or((&message, other));
+                let (message, help) = message.rsplit_once(": ").unwrap_or((message.as_str(), other));
                 errors.at("path", message).help(help);
             }
             Ok(path) => {
@@ -408,7 +408,7 @@ impl Node for V4l2 {
         if spec.is_some_and(|spec| spec.shape != pixels.spec(planned.height, planned.width).shape) {
             return Err(NodeError::input(
                 &*config.path,
-                "the size of the frames changed after planning; restart the graph",
+                "the size of the frames changed after planning: restart the graph",
             ));
         }
         drop(camera);

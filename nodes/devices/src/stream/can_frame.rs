@@ -162,7 +162,8 @@ pub(crate) fn write_log(message: &[u8], stamp: u64, interface: &str, line: &mut 
     let (frame, _) = frame(message, is_fd)?;
     let id = identifier(&frame);
     if id & REMOTE != 0 && (is_fd || frame[4] > 8) {
-        return Err("a remote request must be a classic frame of at most 8 bytes".into());
+        let got = if is_fd { "a CAN FD frame".to_string() } else { format!("{} bytes", frame[4]) };
+        return Err(format!("a remote request must be a classic frame of at most 8 bytes, got {got}"));
     }
     let (seconds, micros) = (stamp / 1_000_000_000, stamp % 1_000_000_000 / 1_000);
     // Writing to memory cannot fail.
@@ -202,7 +203,7 @@ pub(crate) fn frame(message: &[u8], is_fd: bool) -> Result<([u8; FD], usize), St
     let id = identifier(message);
     if id & EXTENDED == 0 && id & !(REMOTE | ERROR) > STANDARD {
         return Err(format!(
-            "expected an identifier of at most 11 bits, found {:#x}; set bit 31 for an identifier of 29 bits",
+            "expected an identifier of at most 11 bits, found {:#x}: set bit 31 for an identifier of 29 bits",
             id & !(REMOTE | ERROR)
         ));
     }

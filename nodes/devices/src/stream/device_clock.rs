@@ -200,7 +200,7 @@ impl DeviceClock {
         }
         if self.stamped == 0 {
             if self.unstamped > 0 {
-                to.note("clock: the device has no usable timestamps; the origin of a message is the time of reading");
+                to.note("clock: the origin of a message is the time of reading, because the device has no usable timestamps");
             }
             return;
         }

@@ -111,8 +111,8 @@ impl<'a> Decoded<'a> {
 
     /// Checks that the elements are all there.
     pub(crate) fn check(self) -> Result<Self, String> {
-        let expected =
-            self.elements().and_then(|n| n.checked_mul(self.dtype.size())).ok_or("the shape is too large")?;
+        let expected = self.elements().and_then(|n| n.checked_mul(self.dtype.size()));
+        let expected = expected.ok_or_else(|| format!("the shape must fit 64 bits, got {:?}", self.shape()))?;
         let there = match self.elements {
             Elements::Plain(bytes) => bytes.len(),
             Elements::Rows { data, step, row, .. } => {

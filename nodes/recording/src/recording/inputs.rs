@@ -41,7 +41,7 @@ impl TopicConfig {
             .filter(|(_, is_given)| is_given.is_some() && !is_scan)
         {
             errors
-                .at(format!("topics.{input}.{key}"), format!("`{key}` needs `as: scan`"))
+                .at(format!("topics.{input}.{key}"), format!("`{key}` requires `as: scan`"))
                 .help(format!("remove `{key}`, or write `as: scan`"));
         }
         let wrong = match self.angles {

@@ -268,7 +268,8 @@ pub(crate) fn pixel_rows<'a>(
                  `{encoding}`"
         )
     })?;
-    let row = width.checked_mul(channels * dtype.size()).ok_or("the width is too large")?;
+    let row = width.checked_mul(channels * dtype.size());
+    let row = row.ok_or_else(|| format!("a row must fit 64 bits, got {width} pixels"))?;
     let shape: &[usize] = if channels == 1 { &[height, width] } else { &[height, width, channels] };
     Ok(Decoded::new(stamp, dtype, shape, Elements::Rows { data, step, row, swap }))
 }
@@ -329,7 +330,8 @@ fn points<'a>(cdr: &mut CdrReader<'a>) -> Result<Decoded<'a>, String> {
         return Err("a field ends outside the point".into());
     }
     let dtype = point_columns(&mut names[..used], &mut columns[..used])?;
-    let points = height.checked_mul(width).ok_or("the number of points is too large")?;
+    let points = height.checked_mul(width);
+    let points = points.ok_or_else(|| format!("the number of points must fit 64 bits, got {height} × {width}"))?;
     Ok(Decoded::new(stamp, dtype, &[points, used], Elements::Points { data, stride, columns, names }).varying())
 }
 

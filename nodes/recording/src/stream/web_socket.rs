@@ -69,7 +69,7 @@ impl Callback for Check {
         let origin = request.headers().get(ORIGIN).map(|origin| origin.to_str().unwrap_or("?"));
         if !self.0.allows(origin) {
             let origin = origin.unwrap_or_default();
-            return Err(refused(403, format!("the origin {origin} is not allowed; add {origin} to `origins`\n")));
+            return Err(refused(403, format!("the origin {origin} is not allowed: add {origin} to `origins`\n")));
         }
         let offered = request.headers().get_all(SEC_WEBSOCKET_PROTOCOL).iter();
         let offered: Vec<&str> =

@@ -77,7 +77,7 @@ impl Samples {
 pub(crate) fn with_notice(ports: Ports, given: Option<&PortSpec>, along: Option<Along>) -> Ports {
     match given.and_then(PortSpec::fixed_shape).as_deref() {
         Some([count]) if along.is_none() && *count <= 16 => ports.notice(format!(
-            "treats a message of {count} elements as consecutive samples of one channel; for {count} channels, write `along: messages`"
+            "treats a message of {count} elements as consecutive samples of one channel: for {count} channels, write `along: messages`"
         )),
         _ => ports,
     }

@@ -72,7 +72,7 @@ impl FirConfig {
             return taps.into_iter().map(|tap| tap as f32).collect();
         };
         if has_limits || self.count.is_some() {
-            let message = "`taps` cannot be combined with `lowpass`, `highpass` or `count`";
+            let message = "`taps` excludes `lowpass`, `highpass` and `count`";
             errors.at("taps", message).help("remove `taps`, or remove `lowpass`, `highpass` and `count`");
         }
         if taps.is_empty() || taps.len() > MOST {
@@ -232,7 +232,7 @@ mod tests {
             (r#"{"highpass": "20Hz", "sample_rate": "200Hz", "count": 4}"#, "`count` must be odd, got 4"),
             (r#"{"lowpass": "20Hz", "sample_rate": "200Hz", "count": 0}"#, "`count` must be 1 to 65536, got 0"),
             (r#"{"taps": []}"#, "`taps` must have 1 to 65536 entries, got 0"),
-            (r#"{"taps": [1], "lowpass": "1Hz", "sample_rate": "9Hz"}"#, "cannot be combined"),
+            (r#"{"taps": [1], "lowpass": "1Hz", "sample_rate": "9Hz"}"#, "`taps` excludes"),
         ] {
             let config: FirConfig = serde_json::from_str(text).unwrap();
             let mut errors = PlanErrors::default();

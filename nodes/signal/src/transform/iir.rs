@@ -80,7 +80,7 @@ impl IirConfig {
             return band.map(|band| band::butterworth(band, order)).unwrap_or_default();
         };
         if has_limits || self.order.is_some() {
-            let message = "`sections` cannot be combined with `lowpass`, `highpass` or `order`";
+            let message = "`sections` excludes `lowpass`, `highpass` and `order`";
             errors.at("sections", message).help("remove `sections`, or remove `lowpass`, `highpass` and `order`");
         }
         if sections.is_empty() || sections.len() > MOST_SECTIONS {
@@ -102,7 +102,8 @@ impl IirConfig {
             band::is_stable(section) && scaled.iter().any(|number| !number.is_finite())
         };
         if let Some(at) = sections.iter().zip(&scaled).position(is_beyond) {
-            errors.at(format!("sections[{at}]"), "the coefficients divided by a0 must be finite").help("write 1 as a0");
+            let message = format!("the coefficients divided by a0 must be finite, got {} as a0", sections[at][3]);
+            errors.at(format!("sections[{at}]"), message).help("write 1 as a0");
         }
         scaled
     }
@@ -290,7 +291,7 @@ mod tests {
             (r#"{"lowpass": "10Hz", "sample_rate": "200Hz", "order": 0}"#, "`order` must be 1 to 12, got 0"),
             (r#"{"sections": []}"#, "`sections` must have 1 to"),
             (r#"{"sections": [[1, 0, 0, 1, -2, 1]]}"#, "the filter must be stable"),
-            (r#"{"sections": [[1, 0, 0, 1, 0, 0]], "order": 2}"#, "cannot be combined"),
+            (r#"{"sections": [[1, 0, 0, 1, 0, 0]], "order": 2}"#, "`sections` excludes"),
         ] {
             let config: IirConfig = serde_json::from_str(text).unwrap();
             let mut errors = PlanErrors::default();

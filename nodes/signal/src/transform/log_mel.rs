@@ -110,7 +110,7 @@ impl LogMelConfig {
             let empty = self.triangles().iter().filter(|triangle| triangle.is_empty()).count();
             if empty > 0 {
                 let message =
-                    format!("each of the {} bands must contain a spectrum bin, but {empty} would be empty", self.mels);
+                    format!("each of the {} bands must contain a spectrum bin, got {empty} empty bands", self.mels);
                 errors.at("mels", message).help("write a lower `mels`, or a longer `length`");
             }
         }

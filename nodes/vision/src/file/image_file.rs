@@ -90,7 +90,7 @@ fn open_png<R: BufRead + Seek>(file: R) -> Result<(png::Reader<R>, Size), String
     let reader = decoder.read_info().map_err(|e| e.to_string())?;
     if reader.output_color_type().1 == png::BitDepth::Sixteen {
         return Err(
-            "expected 8 bits per channel, found 16; convert the file to 8 bits per channel, or to an array for `kind: npy`"
+            "expected 8 bits per channel, found 16: convert the file to 8 bits per channel, or to an array for `kind: npy`"
                 .into(),
         );
     }
@@ -144,7 +144,8 @@ pub(crate) fn size_of_file(MatchedFile { path, real }: &MatchedFile) -> Result<S
     }
     // Memory is planned from the header, so the header is checked against what the file could hold.
     if size.bytes() as u64 > bytes.saturating_mul(MAX_EXPANSION) {
-        return Err(bad(format!("the header declares {size}, too large for a file of {bytes} bytes")));
+        let (most, got) = (bytes.saturating_mul(MAX_EXPANSION), size.bytes());
+        return Err(bad(format!("an image in {bytes} bytes must have at most {most} bytes, got {got} ({size})")));
     }
     Ok(size)
 }

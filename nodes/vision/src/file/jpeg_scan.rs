@@ -72,8 +72,9 @@ fn parts(bytes: &[u8], mut at: usize) -> Result<(Vec<&[u8]>, usize), String> {
                     return Ok((parts, at));
                 }
                 let expected = (parts.len() - 1) % 8;
-                if usize::from(marker - 0xD0) != expected {
-                    return Err(format!("restart marker {expected} is missing"));
+                let found = usize::from(marker - 0xD0);
+                if found != expected {
+                    return Err(format!("expected restart marker {expected}, found {found}"));
                 }
                 at += 2;
                 begin = at;

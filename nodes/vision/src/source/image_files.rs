@@ -136,7 +136,7 @@ impl Bounds {
         {
             return Ok(());
         }
-        Err(format!("the file changed after planning: expected {}, found {size}; restart the graph", self.spec()))
+        Err(format!("the file changed after planning: expected {}, found {size}: restart the graph", self.spec()))
     }
 }
 
@@ -180,7 +180,7 @@ impl Node for ImageFiles {
         let survey = Survey::of(&files);
         if let Some(why) = survey.why.as_ref().filter(|_| survey.sizes.is_empty()) {
             errors
-                .at("path", format!("none of the files can be read; first error: {why}"))
+                .at("path", format!("none of the files can be read (first error: {why})"))
                 .help("write a `path` that matches PNG or JPEG files");
             return errors.into_result(Ports::new());
         }
@@ -300,7 +300,7 @@ impl Source for ImageFiles {
 fn find(pattern: &str, folders: &Folders) -> Result<Vec<MatchedFile>, String> {
     folders.input(pattern)?;
     // The graph's folder is escaped: its name may contain brackets.
-    let graph = folders.graph.to_str().ok_or("the name of the graph's folder must be UTF-8; rename the folder")?;
+    let graph = folders.graph.to_str().ok_or("the name of the graph's folder must be UTF-8: rename the folder")?;
     let full = PathBuf::from(glob::Pattern::escape(graph)).join(pattern);
     let full = full.to_str().unwrap_or(pattern);
     let matches = glob::glob(full)

@@ -95,7 +95,7 @@ impl Y4mHeader {
             std::str::from_utf8(line).map_err(|_| "expected a header in UTF-8 text, found other bytes".to_string())?;
         let mut words = text.split_ascii_whitespace();
         if words.next() != Some("YUV4MPEG2") {
-            return Err("expected `YUV4MPEG2` at the beginning of the video".into());
+            return Err("expected `YUV4MPEG2` at the beginning of the video, found other text".into());
         }
         let (mut width, mut height, mut rate) = (None, None, None);
         let (mut sampling, mut is_full_range) = (Some((2, 2)), false);
@@ -244,7 +244,7 @@ impl Y4mParser {
             return Ok(Y4mPiece::Header(header));
         };
         if !bytes.starts_with(b"FRAME") {
-            return Err("expected `FRAME` at the beginning of a frame".into());
+            return Err("expected `FRAME` at the beginning of a frame, found other bytes".into());
         }
         let from = self.begin + line + 1;
         let to = from + header.bytes();

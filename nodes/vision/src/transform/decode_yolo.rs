@@ -201,14 +201,14 @@ impl DecodeYolo {
             YoloLayout::V10 => None,
             // The last cell is the one at the lower right.
             YoloLayout::Yolox => centre(candidates - 1).iter().any(|cells| *cells > FAR).then_some(
-                "expected the last box within 32 cells of its cell, found it farther away; write `layout: v5` if the model outputs pixels",
+                "expected the last box within 32 cells of its cell, found it farther away: write `layout: v5` if the model outputs pixels",
             ),
             YoloLayout::V5 | YoloLayout::V8 => {
                 let is_near = (0..candidates).all(|candidate| centre(candidate).iter().all(|pixels| *pixels < NEAR));
                 let may_be_yolox = self.layout == YoloLayout::V5 && Grid::of(candidates, None).is_some();
                 is_near.then_some(match may_be_yolox {
                     true => {
-                        "expected box centres in pixels, found all centres within 8 pixels of the corner; write `layout: yolox` for \
+                        "expected box centres in pixels, found all centres within 8 pixels of the corner: write `layout: yolox` for \
                          a YOLOX model, or export the model with boxes in pixels"
                     }
                     false => {

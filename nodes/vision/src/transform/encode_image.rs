@@ -131,7 +131,7 @@ impl Node for EncodeImage {
         }
         if config.quality.is_some() && config.format == ImageFormat::Png {
             errors
-                .at("quality", "`quality` needs `format: jpeg`, got `png`")
+                .at("quality", "`quality` requires `format: jpeg`, got `png`")
                 .help("remove `quality`, or write `format: jpeg`");
         }
         let dims = shape::image_dims(given.single());

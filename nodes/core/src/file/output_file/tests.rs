@@ -177,7 +177,7 @@ fn if_the_final_rename_fails_the_error_names_the_temporary_file() {
     fs::create_dir(folder.join("a.txt")).unwrap();
     let error = file.finish().unwrap_err().to_string();
     let part = folder.join(format!(".a.txt.{}.part", std::process::id()));
-    assert!(error.ends_with(&format!("the data is in {}", part.display())), "{error}");
+    assert!(error.ends_with(&format!("(the data is in {})", part.display())), "{error}");
     assert_eq!(fs::read_to_string(&part).unwrap(), "one");
     assert!(files::unfinished().contains(&part));
 }

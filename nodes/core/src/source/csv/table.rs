@@ -130,11 +130,11 @@ impl CsvTable {
             let numbers: Vec<&String> = first.iter().filter(|text| !text.is_empty() && is_number(text)).collect();
             match numbers.first() {
                 _ if !has_names => planned.notes.push(format!(
-                    "the first row of `{}` is data, because all values are numbers; write `header: true` for names",
+                    "the first row of `{}` is data, because all values are numbers: write `header: true` for names",
                     config.path
                 )),
                 Some(number) => planned.notes.push(format!(
-                    "the first row of `{}` names the columns, including the number `{number}`; write `header: false` for data",
+                    "the first row of `{}` names the columns, including the number `{number}`: write `header: false` for data",
                     config.path
                 )),
                 None => {}
@@ -193,7 +193,7 @@ impl CsvTable {
                 if self.inferred == Some(DType::F32) && !keeps(DType::F32, text, value) {
                     self.inferred = Some(DType::F64);
                     planned.notes.push(format!(
-                        "`{ROW}` is f64, because f32 rounds `{shown}` of column `{name}`; write `type: f32` to allow rounding"
+                        "`{ROW}` is f64, because f32 rounds `{shown}` of column `{name}`: write `type: f32` to allow rounding"
                     ));
                 }
             }
@@ -264,14 +264,14 @@ impl CsvTable {
         let why = match value {
             None => format!("expected a number, found `{text}`"),
             Some(Value::Missing) => {
-                format!("{dtype} cannot represent the missing value `{text}`; write `type: f64`")
+                format!("{dtype} cannot represent the missing value `{text}`: write `type: f64`")
             }
             Some(_) if column.typed.is_some() => format!("expected {dtype}, found `{text}`"),
             Some(_) if dtype == DType::F32 && self.inferred.is_some() => {
-                format!("f32 cannot represent `{text}` exactly; write `type: f64`, or `type: f32` to allow rounding")
+                format!("f32 cannot represent `{text}` exactly: write `type: f64`, or `type: f32` to allow rounding")
             }
             Some(_) if self.inferred.is_some() => {
-                format!("{dtype} cannot represent `{text}` exactly; {}", integer_help(&column.name))
+                format!("{dtype} cannot represent `{text}` exactly: {}", integer_help(&column.name))
             }
             Some(_) => format!("expected {dtype}, found `{text}`"),
         };

@@ -83,7 +83,7 @@ impl Wave {
         let mut start = [0; 12];
         file.read_exact(&mut start).map_err(cut)?;
         if !matches!(&start[..4], b"RIFF" | b"RF64" | b"BW64") || &start[8..] != b"WAVE" {
-            return Err("not a WAV file: expected `RIFF` and `WAVE` at the beginning".into());
+            return Err("expected `RIFF` and `WAVE` at the beginning of a WAV file, found other bytes".into());
         }
         let (mut format, mut long) = (None, None);
         for _ in 0..MAX_CHUNKS {
@@ -92,7 +92,8 @@ impl Wave {
             let [a, b, c, d, length @ ..] = head;
             let length = u32::from_le_bytes(length);
             if [a, b, c, d] == *b"data" {
-                let (channels, rate, coding) = format.ok_or("expected a format chunk (`fmt `) before the samples")?;
+                let (channels, rate, coding) =
+                    format.ok_or("expected a format chunk (`fmt `) before the samples, found none")?;
                 let start = file.stream_position().map_err(cut)?;
                 let mut wave = Wave { channels, rate, coding, start, length: 0 };
                 let frame = wave.frame() as u64;

@@ -152,7 +152,7 @@ impl DecodeYoloConfig {
         });
         longer.unwrap_or_else(|| {
             let hint = if self.classes.is_none() && self.layout != Some(YoloLayout::V10) {
-                "; write `classes` for a model with few candidates"
+                ", or write `classes` for a model with few candidates"
             } else {
                 ""
             };
