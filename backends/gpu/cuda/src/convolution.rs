@@ -214,7 +214,7 @@ impl Convolution {
     /// # Errors
     /// If cuDNN is missing, or has no algorithm for it.
     pub fn new(context: &Arc<Context>, of: &ConvolutionSpec) -> Result<Convolution, Error> {
-        let too_large = || Error::Refused("the length of an array must fit 64 bits".into());
+        let too_large = || Error::Refused("the length of an array must fit 64 bits, got more".into());
         let weights = of.w.iter().try_fold(1usize, |product, length| product.checked_mul(*length));
         let w = Images { offset: of.w_offset, lengths: [1, 1, 1, 1, weights.ok_or_else(too_large)?], strides: [1; 5] };
         let mut ranges = [(0, 0); 3];
@@ -222,7 +222,8 @@ impl Convolution {
             *range = images.range(of.element).ok_or_else(too_large)?;
             // Kernels that use tensor cores read vectors of 16 bytes.
             if !range.0.is_multiple_of(16) {
-                return Err(Error::Refused("an array must be aligned to 16 bytes".into()));
+                let why = format!("an array must be aligned to 16 bytes, got an offset of {} bytes", range.0);
+                return Err(Error::Refused(why));
             }
         }
         let handle = context.cudnn()?.lock().unwrap_or_else(PoisonError::into_inner);

@@ -56,8 +56,8 @@ pub(super) fn slot_layout<A: Api>(pool: &DevicePool<'_>) -> Result<(usize, usize
     let mut dims = spec.shape.iter();
     let first = dims.next().is_none_or(|first| first.max().is_some());
     if !first || !dims.all(|dim| matches!(dim, Dim::Fixed(_))) {
-        let what = "on a device only the first dim may vary, up to a bound";
-        return Err(format!("{spec}: {what}; {INSTEAD}"));
+        let expected = "expected a fixed shape, or only a first dim that varies up to a bound";
+        return Err(format!("{expected}, found {spec}: {INSTEAD}"));
     }
     // A buffer is never empty.
     let whole =
@@ -67,7 +67,7 @@ pub(super) fn slot_layout<A: Api>(pool: &DevicePool<'_>) -> Result<(usize, usize
     let row = row.ok_or_else(|| format!("the size of {spec} must fit 64 bits"))?;
     let slot = row.checked_mul(pool.rows).ok_or_else(|| format!("the size of {spec} must fit 64 bits"))?;
     match A::refuses(spec) {
-        Some(why) => Err(format!("{why}; {INSTEAD}")),
+        Some(why) => Err(format!("{why}: {INSTEAD}")),
         None => Ok((row, slot)),
     }
 }

@@ -86,7 +86,7 @@ impl<A: Api> Device for SharedDevice<A> {
         // A device that cannot be opened is reported elsewhere.
         let most = self.api().map_or(usize::MAX, |(_, api)| api.most_bytes());
         if slot > most {
-            return Err(format!("a slot must have at most {most} bytes on the device, got {slot}; {INSTEAD}"));
+            return Err(format!("a slot must have at most {most} bytes on the device, got {slot}: {INSTEAD}"));
         }
         slot.checked_mul(pool.slots).ok_or_else(|| "the size of the pool must fit 64 bits".into())
     }

@@ -84,7 +84,7 @@ impl Expression {
             Ok(())
         });
         let of_text =
-            |wrong: ExpressionError| format!("character {} of `{text}`: {}; {}", wrong.column, wrong.why, wrong.help);
+            |wrong: ExpressionError| format!("character {} of `{text}`: {}: {}", wrong.column, wrong.why, wrong.help);
         parsed.map(|()| Expression { text: text.into(), steps }).map_err(of_text)
     }
 
@@ -171,7 +171,7 @@ mod tests {
             ("h +", "expected a number or a name"),
             ("(h", "character 3 of `(h`: expected `)`"),
             ("h w", "character 3 of `h w`: expected an operator, found `w`"),
-            ("h % w", "expected `+`, `-`, `*` or `/`, found `%`; write whole numbers"),
+            ("h % w", "expected `+`, `-`, `*` or `/`, found `%`: write whole numbers"),
             ("-h", "found `-`"),
             ("[h]", "found a list"),
             ("0.5 * h", "`0.5`: invalid digit"),

@@ -121,7 +121,8 @@ fn variables(module: &Module, info: &FunctionInfo) -> Result<Vec<Variable>, Stri
         let Some(binding) = &variable.binding else { continue };
         let name = variable.name.clone().unwrap_or_default();
         let AddressSpace::Storage { access } = variable.space else {
-            return Err(format!("`{name}` must be a `var<storage, …>`"));
+            let space = format!("{:?}", variable.space).to_lowercase();
+            return Err(format!("`{name}` must be a `var<storage, …>`, got the address space `{space}`"));
         };
         if binding.group != 0 {
             return Err(format!("`{name}` must be in group 0, got {}", binding.group));

@@ -89,7 +89,10 @@ pub(crate) fn shader(
     };
     let WrittenForm { block, groups, turns } = form;
     if groups[1] > width.most || groups[2] > width.most {
-        return Err(format!("an array of {} elements exceeds the grid of the device", kernel.len()));
+        let (most, elements) = (width.most, kernel.len());
+        return Err(format!(
+            "the grid must be at most {most} along each dim, got {groups:?} for an array of {elements} elements"
+        ));
     }
     let (block, groups) = (block.map(|count| count as u32), groups.map(|count| count as u32));
     let (text, arrays) = text.finish();

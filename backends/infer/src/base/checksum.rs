@@ -36,7 +36,11 @@ fn digits(sum: Sha256) -> String {
 
 /// Compares a file's SHA-256 with the expected one.
 pub(crate) fn check_sum(found: &str, expected: &str) -> Result<(), String> {
-    if expected.eq_ignore_ascii_case(found) { Ok(()) } else { Err(format!("has the SHA-256 {found}, not {expected}")) }
+    if expected.eq_ignore_ascii_case(found) {
+        Ok(())
+    } else {
+        Err(format!("must have the SHA-256 {expected}, got {found}"))
+    }
 }
 
 /// Reads a file from its start, at most `most` bytes, and returns its content and SHA-256. A second

@@ -348,7 +348,7 @@ impl ContentsReader<'_> {
         let dims: Vec<u64> = tensor.dims.iter().map(|dim| *dim as u64).collect();
         let elements = dims.iter().try_fold(1u64, |n, dim| n.checked_mul(*dim));
         let Some(elements) = elements.filter(|n| n.checked_mul(bits.max(1)).is_some()) else {
-            return Err(format!("has the shape {dims:?}, which does not fit in memory"));
+            return Err(format!("must have a shape that fits in memory, got {dims:?}"));
         };
         let bytes = (elements * bits).div_ceil(8);
         let mut external = None;
@@ -375,7 +375,7 @@ impl ContentsReader<'_> {
                 // As single numbers, elements take at least a byte each, or half a byte for 4-bit
                 // types.
                 None if elements / 2 > self.file_bytes => {
-                    return Err(format!("has {elements} elements, but the file has only {} bytes", self.file_bytes));
+                    return Err(format!("must fit in the file of {} bytes, got {elements} elements", self.file_bytes));
                 }
                 _ => {}
             }

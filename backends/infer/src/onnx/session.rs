@@ -423,7 +423,7 @@ fn input_bytes<'a>(input: &mut SessionInput, given: Option<&BatchRef<'a>>) -> Re
             };
             Err(BackendError::Call(format!("input `{port}` must be {most}{planned}{item:?}, got {dtype}{shape:?}")))
         }
-        None => Err(BackendError::Call(format!("input `{}` is missing", input.port))),
+        None => Err(BackendError::Call(format!("expected a message for input `{}`, found none", input.port))),
     }
 }
 

@@ -151,7 +151,7 @@ impl<R: Runtime> Trial<'_, R> {
             let dtype = input.elem.dtype();
             let bytes = shape.iter().try_fold(dtype.size(), |n, dim| n.checked_mul(*dim));
             let bytes = bytes.filter(|n| *n <= isize::MAX as usize / 8);
-            let wrong = || format!("input `{}` has the shape {shape:?}, which does not fit in memory", input.name);
+            let wrong = || format!("input `{}` must have a shape that fits in memory, got {shape:?}", input.name);
             let bytes = bytes.ok_or_else(|| BackendError::Unsupported(wrong()))?;
             let mut words = buffer(bytes);
             let to = &mut bytemuck::cast_slice_mut(&mut words)[..bytes];

@@ -25,10 +25,10 @@ impl InferConfig {
         self.check_device(runtimes, errors);
         let serving = runtimes.get(&self.backend);
         if self.state.is_empty() && self.on_skip == OnSkip::Reset {
-            errors.at("on_skip", "`on_skip` is for models with `state:`").help("remove `on_skip`");
+            errors.at("on_skip", "`on_skip: reset` requires `state:`").help("remove `on_skip`");
         }
         if self.state.is_empty() && self.on_end == OnEnd::Keep {
-            errors.at("on_end", "`on_end` is for models with `state:`").help("remove `on_end`");
+            errors.at("on_end", "`on_end: keep` requires `state:`").help("remove `on_end`");
         }
         if !self.buckets.is_sorted_by(|a, b| a < b) || self.buckets.first() == Some(&0) {
             let message = format!("`buckets` must be ascending numbers of at least 1, got {:?}", self.buckets);
@@ -44,7 +44,9 @@ impl InferConfig {
         }
         if let Some(fallback) = &self.fallback {
             if serving.is_none_or(|serving| serving.computes_on == CPU) {
-                let message = "`fallback` is for the backends `wgpu` and `cuda`, whose device may be lost";
+                let backend = &*self.backend;
+                let message =
+                    format!("`fallback` requires `backend: wgpu` or `backend: cuda`, got `backend: {backend}`");
                 errors.at("fallback", message).help("remove `fallback`, or write `backend: wgpu` or `backend: cuda`");
             } else if runtimes.get(fallback).is_none_or(|fallback| fallback.computes_on != CPU) {
                 let message = format!("`fallback` must be a backend on the CPU, got `{fallback}`");
@@ -53,12 +55,15 @@ impl InferConfig {
         }
         if self.precision != Precision::F32 {
             let takes = serving.is_some_and(|serving| serving.takes(self.precision));
+            let backend = &*self.backend;
             if self.precision == Precision::Tf32 && !takes {
-                let message = "`precision: tf32` is for the backend `cuda`";
+                let message = format!("`precision: tf32` requires `backend: cuda`, got `backend: {backend}`");
                 errors.at("precision", message).help("remove `precision`, or write `backend: cuda`");
             } else if !takes {
                 let precision = self.precision.name();
-                let message = format!("`precision: {precision}` is for the backends `wgpu` and `cuda`");
+                let message = format!(
+                    "`precision: {precision}` requires `backend: wgpu` or `backend: cuda`, got `backend: {backend}`"
+                );
                 errors.at("precision", message).help("remove `precision`, or write `backend: wgpu` or `backend: cuda`");
             }
             if self.verify.as_ref().is_none_or(|verify| verify.case.is_none()) {
@@ -122,9 +127,8 @@ impl InferConfig {
             }
             (MOCK, Some(mock), _) => mock.check(errors),
             (_, Some(_), _) => {
-                errors
-                    .at("mock", "`mock` is for the backend `mock` only")
-                    .help("write `backend: mock`, or remove `mock:`");
+                let message = format!("`mock` requires `backend: mock`, got `backend: {}`", &*self.backend);
+                errors.at("mock", message).help("write `backend: mock`, or remove `mock:`");
             }
             (_, None, None) => {
                 errors
@@ -145,7 +149,7 @@ impl InferConfig {
         if self.keep_warm.is_some() && (self.in_flight > 1 || self.load == Load::Lazy) {
             errors
                 .at("keep_warm", "`keep_warm` requires `load: eager` and one call at a time")
-                .help("remove `keep_warm`, or `in_flight` and `load`");
+                .help("remove `keep_warm`, or remove `in_flight` and `load`");
         }
         if self.batch.max == 0 {
             errors.at("batch.max", "`batch.max` must be at least 1, got 0");
@@ -221,7 +225,7 @@ impl InferConfig {
         }
         if self.sha256.is_some() {
             errors
-                .at("sha256", "`sha256` is for the file of a model")
+                .at("sha256", "backend `mock` reads no model file")
                 .help("remove `sha256:`, or choose another backend");
         }
         if self.manifest.is_some() {

@@ -57,6 +57,6 @@ fn read<T: DeserializeOwned>(
     match run_trial(&program, &request, &memory).and_then(decode::<Result<T, ReadError>>) {
         Ok(Ok(found)) => Ok(found),
         Ok(Err(error)) => Err(error.into()),
-        Err(died) => Err(BackendError::Model(format!("{}; {}", died.sentence("the model"), died.help))),
+        Err(died) => Err(BackendError::Model(format!("{}: {}", died.sentence("the model"), died.help))),
     }
 }

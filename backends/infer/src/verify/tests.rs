@@ -127,7 +127,7 @@ fn arrays_that_cannot_be_used_are_errors() {
             npy("'<f4'", "False", "(99999999999,)", &[0; 4]),
             "array `a` must have at most 64.0 MiB (left of 64.0 MiB for a file), got 373 GiB",
         ),
-        (npy("'<f4'", "False", "(99999999999, 99999999999)", &[0; 4]), "which does not fit in memory"),
+        (npy("'<f4'", "False", "(99999999999, 99999999999)", &[0; 4]), "must have a shape that fits in memory, got"),
         (npy("'<f4'", "False", &deep, &[]), "a header that NumPy does not write"),
         (b"\x93NUMPY\x02\x00\xff\xff".to_vec(), "truncated or oversized header"),
         (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{".to_vec(), "truncated or oversized header"),

@@ -60,9 +60,9 @@ impl Head {
             _ => return Err(format!("must have numbers or bools as elements, got '{element}'")),
         };
         let shape: Option<Vec<usize>> = dims.iter().map(|n| usize::try_from(*n).ok()).collect();
-        let shape = shape.ok_or("has a shape that does not fit in memory")?;
+        let shape = shape.ok_or_else(|| format!("must have a shape that fits in memory, got {dims:?}"))?;
         let takes = dims.iter().try_fold(dtype.size() as u64, |n, dim| n.checked_mul(*dim));
-        let takes = takes.ok_or_else(|| format!("has the shape {shape:?}, which does not fit in memory"))?;
+        let takes = takes.ok_or_else(|| format!("must have a shape that fits in memory, got {shape:?}"))?;
         let is_bool = element.kind == ElementKind::Bool;
         Ok(Head { dtype, shape, is_bool, is_big_endian: element.is_big_endian, at: start, takes })
     }

@@ -27,7 +27,7 @@ impl Weights {
         match takes {
             Some(takes) if takes == bytes.len() => Ok(Weights { dtype, shape, bytes, quantized: None, widened: None }),
             Some(takes) => Err(format!("must have {takes} bytes for {dtype}{shape:?}, got {}", bytes.len())),
-            None => Err(format!("has the shape {shape:?}, which does not fit in memory")),
+            None => Err(format!("must have a shape that fits in memory, got {shape:?}")),
         }
     }
 

@@ -86,12 +86,12 @@ pub(super) fn adapter_number(options: &BackendOptions) -> Result<usize, BackendE
     let best = found.iter().copied().filter(|number| options.allow_software || !is_software(number)).min_by_key(rank);
     best.ok_or_else(|| match found.first() {
         Some(software) => BackendError::Unavailable(format!(
-            "expected a GPU{}, found `{}`, which computes on the CPU; install the Vulkan driver of a GPU, or write `--allow-software` for tests",
+            "expected a GPU{}, found `{}`, which computes on the CPU: install the Vulkan driver of a GPU, or write `--allow-software` for tests",
             if options.gpu.is_some() { " for `--gpu`" } else { "" },
             names[*software]
         )),
         None => BackendError::Unavailable(
-            "no adapter was found; install the Vulkan driver of the GPU (in a Debian container with an NVIDIA GPU also \
+            "no adapter was found: install the Vulkan driver of the GPU (in a Debian container with an NVIDIA GPU also \
              `libvulkan1`, `libegl1` and `libglx0`; for tests on the CPU, `mesa-vulkan-drivers`)"
                 .into(),
         ),

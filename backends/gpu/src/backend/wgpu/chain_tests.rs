@@ -127,7 +127,10 @@ fn a_fallback() {
     let calls = report.metric("c.fallback_calls").unwrap();
     assert!((20.0..=28.0).contains(&calls), "{calls}");
     for (config, expected) in [
-        ("backend: rten, fallback: tract", "is for the backends `wgpu` and `cuda`"),
+        (
+            "backend: rten, fallback: tract",
+            "`fallback` requires `backend: wgpu` or `backend: cuda`, got `backend: rten`",
+        ),
         ("backend: wgpu, fallback: mock", "write `fallback: rten`"),
     ] {
         let node = format!("  c: {{ kind: infer, config: {{ model: double.onnx, {config} }}, from: a }}\n");

@@ -260,7 +260,7 @@ fn shaders(device: &Device, program: &Program, width: Width) -> Result<Vec<Shade
         if shader.turns > device.most_turns {
             let (turns, most) = (shader.turns, device.most_turns);
             return Err(refused(format!(
-                "a loop must have at most {most} iterations with this driver, got {turns}; install Mesa 25 or later"
+                "a loop must have at most {most} iterations with this driver, got {turns}: install Mesa 25 or later"
             )));
         }
         if bound > most {
