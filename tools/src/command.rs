@@ -284,7 +284,7 @@ fn refuse_word(what: &str, registry: &Registry) -> u8 {
         None => "`limen-run kinds` lists the kinds".into(),
     };
     print_error(&format!(
-        "limen-run: expected a code such as E0122, a kind of node, a key or a counter, found `{what}`; {help}"
+        "limen-run: expected a code such as E0122, a kind of node, a key or a counter, found `{what}`: {help}"
     ));
     REFUSED
 }

@@ -126,7 +126,7 @@ fn comparisons_have_exit_codes() {
     host["cpu"] = "Z80".into();
     fs::write(&path, host.to_string()).unwrap();
     let words = "hist compare --base runs/0 runs/1 --new runs/1 runs/2 --fail p50(b.compute)=+900%";
-    folder.run(words).expect(3, "hosts differ: CPU", "the hosts differ in CPU; add --any-host");
+    folder.run(words).expect(3, "hosts differ: CPU", "the hosts differ in CPU: add --any-host");
     // Not with what stands before it: a long name of the CPU at hand breaks the line there.
     folder.run(&format!("{words} --any-host")).expect(0, "Z80", "is kept");
 }
@@ -140,7 +140,7 @@ fn what_cannot_be_done_is_said() {
         ("print bad.hlog", 2, "bad.hlog:2: the histogram"),
         ("print graph.yaml", 2, "graph.yaml: expected an HdrHistogram interval log"),
         ("print empty", 2, "empty: expected an .hlog in the folder or its subfolders"),
-        ("print runs/0/summary.json", 2, "a summary has no counts; read the .hlog in the same folder"),
+        ("print runs/0/summary.json", 2, "a summary has no counts: read the .hlog in the same folder"),
         ("print runs --tag x", 2, "found `x`"),
         ("print runs --unit 0s", 2, "`--unit` must be above 0s"),
         ("merge runs --out x.hgrm", 2, "ends in .hlog, .csv or .json"),

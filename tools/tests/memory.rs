@@ -105,7 +105,7 @@ fn what_is_wrong_with_a_file_in_memory_is_named() {
             Some(("digits.onnx", &b"text"[..])),
             ["graph.yaml:5:42", "expected an ONNX model, found text"],
         ),
-        (digest(&"0".repeat(64)), None, ["graph.yaml:5:", "`mem:digits.onnx` has the SHA-256 "]),
+        (digest(&"0".repeat(64)), None, ["graph.yaml:5:", "`mem:digits.onnx` must have the SHA-256 "]),
         (
             graph_at("mem:"),
             Some(("head", &b"1234"[..])),

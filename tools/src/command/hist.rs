@@ -242,7 +242,7 @@ fn convert(
         let name = to.display();
         return Err((
             REFUSED,
-            format!("{name}: expected the extension .hlog, .hgrm, .csv or .json; add `--to hlog` for another name"),
+            format!("{name}: expected the extension .hlog, .hgrm, .csv or .json: add `--to hlog` for another name"),
         ));
     };
     let mut all = profiles(std::slice::from_ref(&from.to_path_buf()), unit)?;
@@ -253,7 +253,7 @@ fn convert(
             let name = from.display();
             return Err((
                 REFUSED,
-                format!("{name}: expected one run, found {}; merge the runs with `limen-run hist merge`", all.len()),
+                format!("{name}: expected one run, found {}: merge the runs with `limen-run hist merge`", all.len()),
             ));
         }
     };

@@ -44,7 +44,7 @@ pub(crate) fn recover(file: &Path, out: Option<&Path>) -> Result<String, String>
         return Ok(format!("{name} is complete: {}\n", count(&found)));
     }
     if found.messages == 0 {
-        return Err(format!("no message can be recovered; {}", unreadable(&found)));
+        return Err(format!("no message can be recovered: {}", unreadable(&found)));
     }
     let to = out.map_or_else(|| recovered(file), Path::to_path_buf);
     let shown = one_line(&to.to_string_lossy()).to_string();
@@ -53,7 +53,7 @@ pub(crate) fn recover(file: &Path, out: Option<&Path>) -> Result<String, String>
     };
     let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if to.symlink_metadata().is_ok() {
-        return Err(format!("`{shown}` already exists; name another file with `--out FILE`"));
+        return Err(format!("`{shown}` already exists: name another file with `--out FILE`"));
     }
     let target = Target::beneath(folder, new).map_err(|error| format!("{shown}: {}", text(error)))?;
     let done =

@@ -253,7 +253,7 @@ impl<'a> Run<'a> {
         let server = self.metrics_server().map_err(because)?;
         #[cfg(not(feature = "otlp"))]
         if arguments.otlp.is_some() {
-            return Err(because("--otlp: this program was built without OTLP; build limen-run with `--features otlp`"));
+            return Err(because("--otlp: this program was built without OTLP: build limen-run with `--features otlp`"));
         }
         let graph = GraphFile::read(self.path);
         let monitor = self.monitor(&plan).map_err(|why| because(format!("--monitor: {why}")))?;
@@ -332,7 +332,7 @@ impl<'a> Run<'a> {
             [("--histograms", &self.arguments.histograms, &is_dumped), ("--cache", &cache, &is_cached)];
         let mut others = Vec::new();
         for (option, path) in written_files(self.arguments) {
-            let about = |what| format!("{option} {}: would overwrite {what}; name another file", path.display());
+            let about = |what| format!("{option} {}: would overwrite {what}: name another file", path.display());
             if let Some(read) = plan.reads(path) {
                 return Some(about(format!("`{}`, which the graph reads", read.display())));
             }
@@ -357,7 +357,7 @@ impl<'a> Run<'a> {
             let about = |name: &OsStr, what: String| {
                 let path = folder.join(name);
                 format!(
-                    "{option} {}: would overwrite `{}`, {what}; name another folder",
+                    "{option} {}: would overwrite `{}`, {what}: name another folder",
                     folder.display(),
                     path.display()
                 )
@@ -474,7 +474,7 @@ impl<'a> Run<'a> {
         }
         if let Some(inner) = models.iter().find(|model| model.contains('.')) {
             return Err(because(format!(
-                "`{inner}` is inside a subgraph, which this option cannot change; write `{setting}` in the `config` of `{inner}`"
+                "`{inner}` is inside a subgraph, which this option cannot change: write `{setting}` in the `config` of `{inner}`"
             )));
         }
         layers.set.extend(models.iter().map(|model| format!("nodes.{model}.config.{setting}")));
@@ -486,7 +486,7 @@ impl<'a> Run<'a> {
         let Some(ServerAddress(address)) = self.arguments.metrics else { return Ok(None) };
         if !address.ip().to_canonical().is_loopback() && !self.arguments.allow_public {
             return Err(format!(
-                "--metrics {address}: other machines could reach this address; write `--metrics {}`, or add --allow-public",
+                "--metrics {address}: other machines could reach this address: write `--metrics {}`, or add --allow-public",
                 address.port()
             ));
         }

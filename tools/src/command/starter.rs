@@ -263,7 +263,7 @@ fn create(folder: &Path) -> io::Result<()> {
         std::fs::create_dir_all(parent)?;
     }
     std::fs::create_dir(folder).map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => io::Error::new(error.kind(), "already exists; choose another name"),
+        io::ErrorKind::AlreadyExists => io::Error::new(error.kind(), "already exists: choose another name"),
         _ => error,
     })
 }

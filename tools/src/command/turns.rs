@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 /// If a folder exists, or a command fails.
 pub(super) fn take_in_turns(sides: [(&Path, &str); 2], runs: u32) -> Result<(), Refused> {
     if let Some((folder, _)) = sides.iter().find(|(folder, _)| folder.exists()) {
-        let why = format!("{}: already exists; name a new folder", folder.display());
+        let why = format!("{}: already exists: name a new folder", folder.display());
         return Err((REFUSED, why));
     }
     for turn in 0..runs {

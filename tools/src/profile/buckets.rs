@@ -22,7 +22,8 @@ pub(super) fn read(text: &str, profile: &mut Profile) -> Result<(), Wrong> {
     let column = |name: &str| names.iter().position(|column| *column == name);
     profile.has_unit = column(COLUMNS[4]).is_some();
     let (Some(value), Some(count)) = (column(COLUMNS[4]).or(column("value")), column(COLUMNS[5])) else {
-        return Err((Some(at + 1), "expected a line with the names of columns, among them `value` and `count`".into()));
+        let why = format!("expected names of columns with `value` and `count`, found `{heading}`");
+        return Err((Some(at + 1), why));
     };
     let [tag, begin, length, digits] = [COLUMNS[0], COLUMNS[1], COLUMNS[2], COLUMNS[3]].map(column);
     let mut reading = ProfileReader::new(profile);

@@ -462,7 +462,7 @@ mod tests {
         let limit: super::super::limit::Limit = "p99(e2e) = +5%".parse().unwrap();
         let verdict = limit.judge(&comparison, false);
         assert!(
-            verdict.tripped && verdict.text.contains("the hosts differ in CPU; add --any-host"),
+            verdict.tripped && verdict.text.contains("the hosts differ in CPU: add --any-host"),
             "{}",
             verdict.text
         );

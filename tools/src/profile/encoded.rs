@@ -54,7 +54,7 @@ pub(super) fn decode(text: &str) -> Result<Counts, String> {
             }
         }
         cookie if DOUBLES.contains(&cookie) => {
-            Err("floating-point histograms are not supported: record integers".into())
+            Err("expected a histogram of integers, found floating-point numbers: record integers".into())
         }
         cookie => Err(format!("expected HdrHistogram's V2 encoding, found {cookie:08x}")),
     }

@@ -45,7 +45,7 @@ fn three() -> u8 {
 pub(super) fn read(text: &str, profile: &mut Profile) -> Result<(), Wrong> {
     let file: File = serde_json::from_str(text).map_err(|error| {
         let help = if error.to_string().contains("missing field `intervals`") {
-            ": a summary has no counts; read the .hlog in the same folder"
+            ": a summary has no counts: read the .hlog in the same folder"
         } else {
             ""
         };
@@ -115,7 +115,7 @@ mod tests {
             ("{\"histograms\": 3}", "invalid type"),
             (
                 "{\"histograms\": [{ \"tag\": \"a\", \"p50\": 3 }]}",
-                "a summary has no counts; read the .hlog in the same folder",
+                "a summary has no counts: read the .hlog in the same folder",
             ),
             ("{\"unit\": \"ms\", \"histograms\": []}", "must be \"ns\" or null"),
             ("{\"histograms\": [{\"digits\": 9, \"intervals\": []}]}", "`digits` must be 0 to 5, got 9"),

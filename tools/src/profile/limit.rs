@@ -120,7 +120,7 @@ impl Limit {
         };
         let not_judged = |why: &str| verdict(true, None, format!("{} cannot be judged: {why}", self.text));
         if let (Some(difference), false) = (comparison.hosts.iter().find(|d| d.is_decisive), any_host) {
-            return not_judged(&format!("the hosts differ in {}; add --any-host to compare the runs", difference.what));
+            return not_judged(&format!("the hosts differ in {}: add --any-host to compare the runs", difference.what));
         }
         if comparison.base.len().min(comparison.new.len()) < 2 {
             return not_judged(
@@ -132,7 +132,7 @@ impl Limit {
             && comparison.unknown_hosts.len() < all
         {
             return not_judged(&format!(
-                "the host of {run} is unknown, but other hosts are known; add --any-host to compare the runs"
+                "the host of {run} is unknown, but other hosts are known: add --any-host to compare the runs"
             ));
         }
         let is_meant = |tag: &str| match self.of.as_str() {
@@ -217,7 +217,7 @@ impl Limit {
             format!("the runs differ too much to show {of}: compare about {needed} runs a side")
         } else {
             format!(
-                "the runs differ too much to show {of}: over {MOST_RUNS} runs a side are needed; use a quieter host or a higher limit"
+                "the runs differ too much to show {of}: over {MOST_RUNS} runs a side are needed: use a quieter host or a higher limit"
             )
         })
     }

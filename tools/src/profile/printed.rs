@@ -29,7 +29,7 @@ pub fn show_profiles(profiles: &[Profile]) -> String {
         }
         table.write(&mut text);
         if !profile.has_unit && !profile.series.is_empty() {
-            let note = "the file does not declare the unit of its values; set the unit with --unit";
+            let note = "the file does not declare the unit of its values: set the unit with --unit";
             paragraph(&mut text, "note: ", note);
         }
     }

@@ -108,9 +108,9 @@ fn find(graph: Option<&str>) -> Result<PathBuf, String> {
             (Some(graph), 1..) => {
                 format!("no graph `{graph}` runs with a monitor; there are:\n{}", list(running.iter()))
             }
-            _ => "no graph runs with a monitor; start one with `limen-run GRAPH --monitor`".into(),
+            _ => "no graph runs with a monitor: start one with `limen-run GRAPH --monitor`".into(),
         }),
-        _ => Err(format!("several graphs run; name one, or its process:\n{}", list(named.into_iter()))),
+        _ => Err(format!("several graphs run: name one, or its process:\n{}", list(named.into_iter()))),
     }
 }
 

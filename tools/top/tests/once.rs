@@ -109,7 +109,7 @@ fn the_only_running_graph_needs_no_name() {
         assert!(err.starts_with("limen-top: ") && err.contains(expected), "{err}");
         assert!(!err.contains('\x1b'), "{err}");
     };
-    refused(&["--once"], "no graph runs with a monitor; start one with `limen-run GRAPH --monitor`");
+    refused(&["--once"], "no graph runs with a monitor: start one with `limen-run GRAPH --monitor`");
     refused(&["nothing", "--once"], "no graph runs with a monitor");
     let stats =
         |graph: &str| json!({ "version": 1, "ok": true, "stats": { "graph": graph, "pid": pid, "elapsed_s": 7.0 } });
@@ -120,7 +120,7 @@ fn the_only_running_graph_needs_no_name() {
     assert!(output.status.success() && !output.stdout.contains(&0x1b), "{}", text(&output.stderr));
     assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["graph"], "one\x1b[2J");
     answers(&folder.join(format!("two-{pid}.sock")), &stats("two"));
-    refused(&["--once"], "several graphs run; name one, or its process:\n  ");
+    refused(&["--once"], "several graphs run: name one, or its process:\n  ");
     refused(&["--once"], ", process ");
     refused(&["three", "--once"], "no graph `three` runs with a monitor; there are:\n");
     let output = top(runtime.path(), &["two", "--once", "--json"]);
