@@ -281,7 +281,7 @@ fn refuse_word(what: &str, registry: &Registry) -> u8 {
     let kinds: Vec<&str> = registry.kinds().map(|kind| kind.name.as_str()).collect();
     let help = match nearest(&what, kinds) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => "`limen-run kinds` lists the kinds".into(),
+        None => "run `limen-run kinds` to list the kinds".into(),
     };
     print_error(&format!(
         "limen-run: expected a code such as E0122, a kind of node, a key or a counter, found `{what}`: {help}"

@@ -146,7 +146,7 @@ fn what_cannot_be_done_is_said() {
         ("merge runs --out x.hgrm", 2, "ends in .hlog, .csv or .json"),
         ("merge runs --out nowhere/x.csv", 1, "nowhere/x.csv: "),
         ("convert runs/0 x.hgrm", 2, "choose one histogram with --tag, or write to a folder"),
-        ("convert runs/0 x", 2, "add `--to hlog` for another name"),
+        ("convert runs/0 x", 2, "found `x`: add `--to hlog`"),
         ("convert runs x.csv", 2, "expected one run, found 3"),
         ("compare", 2, "required"),
         ("", 2, "Usage: limen-run hist"),

@@ -238,7 +238,7 @@ impl Planner<'_> {
         for (key, _) in marks.into_iter().filter(|(_, is_written)| *is_written) {
             let wrong = match key {
                 _ if when_full == WhenFull::Latest => Some((
-                    "is not supported with `when_full: latest`, which holds one message",
+                    "requires a `when_full` other than `latest`",
                     format!("remove `{key}`, or write `when_full: drop_oldest`"),
                 )),
                 "soft_bytes" if max_bytes.is_none() => Some(("requires `max_bytes`", "add `max_bytes: 4MiB`".into())),

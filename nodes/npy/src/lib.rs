@@ -316,7 +316,8 @@ impl<'a> HeaderParser<'a> {
             if digits == 0 {
                 return Err(self.wrong("expected a number"));
             }
-            let dim = self.rest()[..digits].parse().map_err(|_| self.wrong("a length must fit into 64 bits"))?;
+            let dim =
+                self.rest()[..digits].parse().map_err(|_| self.wrong("a length must fit into 64 bits, got more"))?;
             dims.push(dim);
             self.at += digits;
             // Python 2 marks long integers.
@@ -481,7 +482,7 @@ mod tests {
             (file(1, &dict("'<f4'", "False", "(2, 3")), Malformed("expected a number", 57)),
             (
                 file(1, &dict("'<f4'", "False", "(18446744073709551616,)")),
-                Malformed("a length must fit into 64 bits", 51),
+                Malformed("a length must fit into 64 bits, got more", 51),
             ),
             (file(1, &dict("'<f4'", "False", "(0xff,)")), Malformed("expected a comma", 52)),
             (file(1, &dict("'<f4'", "False", "7")), Malformed("expected a tuple such as `(10, 3)`", 50)),

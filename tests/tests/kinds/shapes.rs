@@ -142,7 +142,7 @@ fn shapes_that_do_not_fit_are_refused() {
         ),
         (
             "kind: slice, config: { dim: 2, step: 0 }, from: s",
-            &["`step` must not be 0", "`dim` must be -2 to 1 for f32[2,3], got 2"],
+            &["`step` must be at least 1, or at most -1, got 0", "`dim` must be -2 to 1 for f32[2,3], got 2"],
         ),
         (
             "kind: slice, config: { dim: -1, from: 4, to: -9 }, from: s",

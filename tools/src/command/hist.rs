@@ -166,7 +166,10 @@ fn run(verb: &HistVerb) -> Result<u8, Refused> {
             let format = match ProfileFormat::of(out) {
                 Some(ProfileFormat::Hgrm) | None => {
                     let name = out.display();
-                    return Err((REFUSED, format!("{name}: expected a file that ends in .hlog, .csv or .json")));
+                    return Err((
+                        REFUSED,
+                        format!("expected a file that ends in .hlog, .csv or .json, found `{name}`"),
+                    ));
                 }
                 Some(format) => format,
             };
@@ -242,7 +245,7 @@ fn convert(
         let name = to.display();
         return Err((
             REFUSED,
-            format!("{name}: expected the extension .hlog, .hgrm, .csv or .json: add `--to hlog` for another name"),
+            format!("expected a file that ends in .hlog, .hgrm, .csv or .json, found `{name}`: add `--to hlog`"),
         ));
     };
     let mut all = profiles(std::slice::from_ref(&from.to_path_buf()), unit)?;

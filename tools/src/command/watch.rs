@@ -55,7 +55,7 @@ impl LastExport {
         let Exported { taken, lost, error } = self.exporter.finish(self.message);
         if let Some(error) = error {
             let (of, error) = (taken + lost, one_line(&error));
-            print_error(&format!("limen-run: --otlp {url}: {lost} of {of} messages failed; the first error: {error}"));
+            print_error(&format!("limen-run: --otlp {url}: {lost} of {of} messages failed (first error: {error})"));
         }
     }
 }

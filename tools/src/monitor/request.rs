@@ -25,8 +25,9 @@ impl MonitorRequest {
     pub(super) fn read(line: &[u8]) -> Result<MonitorRequest, String> {
         serde_json::from_slice(line).map_err(|error| {
             format!(
-                "invalid request: {error}; expected {{\"ask\":\"stats\"}}, {{\"ask\":\"stop\"}} or \
-                 {{\"ask\":\"set\",\"node\":\"NODE\",\"name\":\"SETTING\",\"value\":NUMBER}}"
+                "expected {{\"ask\":\"stats\"}}, {{\"ask\":\"stop\"}} or \
+                 {{\"ask\":\"set\",\"node\":\"NODE\",\"name\":\"SETTING\",\"value\":NUMBER}}, found an invalid request: \
+                 {error}"
             )
         })
     }

@@ -125,7 +125,7 @@ impl Gate {
         let recorded = || report.histograms.iter().map(|h| one_line(&h.tag())).collect::<Vec<_>>().join(", ");
         worst.map(|value| value as f64).ok_or_else(|| match recorded().as_str() {
             "" => "nothing was recorded".into(),
-            all => format!("the figure was not recorded; the recorded histograms are: {all}"),
+            all => format!("the figure was not recorded (recorded histograms: {all})"),
         })
     }
 }
@@ -227,7 +227,7 @@ mod tests {
             (
                 "max(digit.wait) > 1ms",
                 true,
-                "the figure was not recorded; the recorded histograms are: digit.queue, digit.compute, ",
+                "the figure was not recorded (recorded histograms: digit.queue, digit.compute, ",
             ),
             (
                 "speed < 1",

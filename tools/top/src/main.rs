@@ -106,7 +106,7 @@ fn find(graph: Option<&str>) -> Result<PathBuf, String> {
         [path] => Ok(path.clone()),
         [] => Err(match (graph, running.len()) {
             (Some(graph), 1..) => {
-                format!("no graph `{graph}` runs with a monitor; there are:\n{}", list(running.iter()))
+                format!("no graph `{graph}` runs with a monitor: name one of:\n{}", list(running.iter()))
             }
             _ => "no graph runs with a monitor: start one with `limen-run GRAPH --monitor`".into(),
         }),

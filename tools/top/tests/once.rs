@@ -122,7 +122,7 @@ fn the_only_running_graph_needs_no_name() {
     answers(&folder.join(format!("two-{pid}.sock")), &stats("two"));
     refused(&["--once"], "several graphs run: name one, or its process:\n  ");
     refused(&["--once"], ", process ");
-    refused(&["three", "--once"], "no graph `three` runs with a monitor; there are:\n");
+    refused(&["three", "--once"], "no graph `three` runs with a monitor: name one of:\n");
     let output = top(runtime.path(), &["two", "--once", "--json"]);
     assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["graph"], "two");
     // stdout is a pipe here.

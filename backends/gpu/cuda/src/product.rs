@@ -191,7 +191,7 @@ impl Product {
         for (range, (described, operand, element)) in std::iter::zip(&mut ranges, [of_a, of_b, of_d]) {
             *range = described
                 .range(operand, of.batches, element)
-                .ok_or_else(|| refused("the size of a matrix must fit 64 bits"))?;
+                .ok_or_else(|| refused("the size of a matrix must fit 64 bits, got more"))?;
         }
         let compute = match of.tf32 && of.factors == ElementType::F32 {
             true => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,

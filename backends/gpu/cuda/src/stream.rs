@@ -342,7 +342,9 @@ impl Stream {
 
     fn check(&self, buffer: &Buffer, at: usize, bytes: usize) -> Result<(), Error> {
         if !Arc::ptr_eq(buffer.context(), &self.context) {
-            return Err(Error::Refused("expected memory on the device of the stream".into()));
+            return Err(Error::Refused(
+                "expected memory on the device of the stream, found memory of another device".into(),
+            ));
         }
         match at.checked_add(bytes).is_some_and(|end| end <= buffer.bytes()) {
             true => Ok(()),

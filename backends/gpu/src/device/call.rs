@@ -163,8 +163,9 @@ impl<A: Api> SessionCalls<A> {
         let (_, api, stream) = self.stream.as_mut().ok_or(BackendError::InputLost)?;
         let mut writers = std::mem::take(&mut call.state().inputs);
         for tensor in inputs {
-            let tensor =
-                tensor.on_device().ok_or_else(|| BackendError::Call("expected an input on the device".into()))?;
+            let tensor = tensor.on_device().ok_or_else(|| {
+                BackendError::Call("expected an input on the device, found an input in host memory".into())
+            })?;
             let (_, slot, _) = PoolMemory::<A>::of(&tensor)?;
             let writer = slot.writer.clone().ok_or(BackendError::InputLost)?;
             match writer.outcome() {

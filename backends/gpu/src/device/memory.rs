@@ -64,8 +64,8 @@ pub(super) fn slot_layout<A: Api>(pool: &DevicePool<'_>) -> Result<(usize, usize
         count_place(spec).map(|bytes| if is_counted(spec) { bytes.checked_add(COUNT) } else { Some(bytes.max(4)) });
     let whole = whole.flatten();
     let row = if pool.rows > 1 { whole.and_then(|bytes| bytes.checked_next_multiple_of(A::ROW_ALIGN)) } else { whole };
-    let row = row.ok_or_else(|| format!("the size of {spec} must fit 64 bits"))?;
-    let slot = row.checked_mul(pool.rows).ok_or_else(|| format!("the size of {spec} must fit 64 bits"))?;
+    let row = row.ok_or_else(|| format!("the size of {spec} must fit 64 bits, got more"))?;
+    let slot = row.checked_mul(pool.rows).ok_or_else(|| format!("the size of {spec} must fit 64 bits, got more"))?;
     match A::refuses(spec) {
         Some(why) => Err(format!("{why}: {INSTEAD}")),
         None => Ok((row, slot)),
@@ -89,8 +89,12 @@ impl<A: Api> PoolMemory<A> {
     ) -> Result<(&'a Self, MutexGuard<'a, DeviceSlot<A>>, usize), BackendError> {
         let memory: &dyn Any = &**tensor.memory;
         let found = memory.downcast_ref::<Self>().and_then(|memory| Some((memory, memory.slots.get(tensor.slot)?)));
-        let (memory, slot) =
-            found.ok_or_else(|| BackendError::Call(format!("expected a tensor in the memory of `{}`", A::NAME)))?;
+        let (memory, slot) = found.ok_or_else(|| {
+            BackendError::Call(format!(
+                "expected a tensor in the memory of `{}`, found a tensor in another memory",
+                A::NAME
+            ))
+        })?;
         Ok((memory, slot.lock().unwrap_or_else(PoisonError::into_inner), tensor.row * memory.row_bytes))
     }
 

@@ -88,7 +88,7 @@ impl<A: Api> Device for SharedDevice<A> {
         if slot > most {
             return Err(format!("a slot must have at most {most} bytes on the device, got {slot}: {INSTEAD}"));
         }
-        slot.checked_mul(pool.slots).ok_or_else(|| "the size of the pool must fit 64 bits".into())
+        slot.checked_mul(pool.slots).ok_or_else(|| "the size of the pool must fit 64 bits, got more".into())
     }
 
     fn allocate(&self, pool: &DevicePool<'_>) -> Result<Arc<dyn DeviceMemory>, String> {

@@ -145,7 +145,7 @@ fn compute(operator: &str, a: i64, b: i64) -> Result<i64, String> {
         "min" => Some(a.min(b)),
         _ => Some(a.max(b)),
     };
-    found.ok_or_else(|| "the result must fit 64 bits".into())
+    found.ok_or_else(|| "the result must fit 64 bits, got more".into())
 }
 
 #[cfg(test)]

@@ -210,9 +210,9 @@ impl Lowered for letterbox::Letterbox {
 
 impl Lowered for threshold::Threshold {
     fn program(config: &threshold::ThresholdConfig, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
-        if config.release.is_some_and(|release| release != config.at) {
-            let message = "`release`, which depends on earlier messages, is not supported on a device";
-            return refused("release", message, "remove `release` or `device`");
+        if let Some(release) = config.release.filter(|release| *release != config.at) {
+            let message = format!("`release` must be {} (`at`) on a device, got {release}", config.at);
+            return refused("release", &message, "remove `release` or `device`");
         }
         let (mut steps, values) = ProgramSteps::new(shape, false);
         let on = steps.at_least("threshold", &values, config.at);

@@ -218,7 +218,7 @@ impl OutputBounds<'_> {
                         None => {
                             let name = dim_of(dim).map_or(String::new(), |length| format!(", `{length}`"));
                             return Err(NotPrepared::max(format!(
-                                "output `{port}` has a length that depends on values (dim {}{name}; {}): write its greatest \
+                                "output `{port}` has a length that depends on values (dim {}{name}; {}): write the greatest \
                                  length, `max: {{ {port}: [{}] }}`",
                                 item.len(),
                                 lengths.decided_by,

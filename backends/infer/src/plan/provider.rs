@@ -243,10 +243,10 @@ mod tests {
             (
                 "cuda",
                 json!({ "user_compute_stream": "4096" }),
-                &["expected an option of the provider", "`prefer_nhwc`"],
+                &["expected an option for `provider: ", "`prefer_nhwc`"],
             ),
             ("tensorrt", json!({}), &["Field(\"provider\")", "TensorRT may compute with TF32"]),
-            ("tensorrt", json!({ "trt_engine_cache_path": "/" }), &["expected an option of the provider"]),
+            ("tensorrt", json!({ "trt_engine_cache_path": "/" }), &["expected an option for `provider: tensorrt`"]),
         ] {
             let why = on(device, options);
             assert_eq!(why.is_empty(), parts.is_empty(), "{why}");

@@ -283,7 +283,7 @@ mod tests {
         }
         for shape in [vec![1 << 14, (1 << 14) + 1], vec![1 << 62, 1 << 62]] {
             let error = room(&shape).unwrap_err();
-            assert!(error.starts_with("must have at most 1.00 GiB as f32["), "{error}");
+            assert!(error.starts_with("must be at most 1.00 GiB as f32["), "{error}");
         }
         assert_eq!(room(&[1 << 14, 1 << 14]), Ok(1 << 30));
         assert_eq!(room(&[0, 3]), Ok(0));

@@ -394,7 +394,7 @@ mod tests {
         save(&folder.path().join("l.safetensors"), &tensors);
         let config = json!({ "file": "l.safetensors", "tensor": "l", "encoding": "gptq" });
         let error = load(folder.path(), config).unwrap_err();
-        let why = "encoding: `l.safetensors` has a matrix that must have at most 1.00 GiB as f32[16, 16777224]";
+        let why = "encoding: `l.safetensors` has a matrix that must be at most 1.00 GiB as f32[16, 16777224]";
         assert!(error.starts_with(why), "{error}");
     }
 }

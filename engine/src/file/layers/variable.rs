@@ -89,7 +89,7 @@ impl<'a> Variables<'a> {
             filled.text += before;
             filled.written += before;
             let Some(end) = rest[at..].find('}') else {
-                let help = "write `${NAME}` or `${NAME:-default}`; `$${` is a literal `${`";
+                let help = "write `${NAME}`, `${NAME:-default}`, or `$${` for a literal `${`";
                 return Err((format!("expected `}}` at the end of `{}`", &rest[at..]), help.into()));
             };
             let whole = &rest[at..=at + end];

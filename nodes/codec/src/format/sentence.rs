@@ -137,9 +137,10 @@ impl Sentence {
     /// Reads a sentence; `false` if it is one of another type.
     pub(crate) fn read(self, values: &[usize], message: &[u8], record: &mut Record) -> Result<bool, Fault> {
         record.clear();
-        let text =
-            str::from_utf8(message).map_err(|_| Fault::Syntax("the sentence must be UTF-8 text".into()))?.trim_end();
-        let address = checked(text).map_err(|why| Fault::Syntax(why.into()))?;
+        let text = str::from_utf8(message)
+            .map_err(|_| Fault::Syntax("expected UTF-8 text, found other bytes".into()))?
+            .trim_end();
+        let address = checked(text).map_err(Fault::Syntax)?;
         // A maker's own begins with `P`, and has other letters behind it.
         if address.starts_with('P') || !address.ends_with(self.address()) {
             return Ok(false);
@@ -183,13 +184,13 @@ impl Sentence {
 }
 
 /// Returns the address of a sentence whose checksum is right, such as `GPGGA`.
-fn checked(text: &str) -> Result<&str, &'static str> {
-    let body = text.strip_prefix(['$', '!']).ok_or("expected `$` at the beginning")?;
-    let (body, checksum) = body.rsplit_once('*').ok_or("expected a checksum (`*hh`) at the end")?;
+fn checked(text: &str) -> Result<&str, String> {
+    let body = text.strip_prefix(['$', '!']).ok_or("expected `$` at the beginning, found other text")?;
+    let (body, checksum) = body.rsplit_once('*').ok_or("expected a checksum (`*hh`) at the end, found none")?;
     let sum = body.bytes().fold(0, |sum, byte| sum ^ byte);
     match u8::from_str_radix(checksum, 16) {
         Ok(found) if found == sum && checksum.len() == 2 => Ok(body.split(',').next().unwrap_or(body)),
-        _ => Err("the checksum does not match"),
+        _ => Err(format!("expected the checksum `{sum:02X}`, found `{checksum}`")),
     }
 }
 

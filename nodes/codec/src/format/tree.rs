@@ -87,7 +87,7 @@ impl Tree {
         // Reading from a slice cannot fail.
         let is_whole = reader.into_inner().fill(1).map_or(true, |rest| rest.as_ref().is_empty());
         if !is_whole {
-            return Err(Fault::Syntax("expected the end of the message after the value".into()));
+            return Err(Fault::Syntax("expected the end of the message after the value, found more bytes".into()));
         }
         record.finish()
     }
@@ -171,7 +171,7 @@ fn steps(path: &str) -> Result<Vec<PathStep>, String> {
             steps.push(PathStep::Key(rest[..end].into()));
             rest = &rest[end..];
         } else {
-            return Err("expected `.` or `[`".into());
+            return Err(format!("expected `.` or `[`, found `{rest}`"));
         }
         is_key = rest.starts_with('.');
         if is_key {

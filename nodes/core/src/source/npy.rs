@@ -184,10 +184,10 @@ impl Node for NpySource {
         // The file may have been replaced since planning.
         let planned = cx.outputs().first().and_then(|(_, spec)| spec.clone());
         let found = PortSpec::fixed(header.dtype, header.shape.iter().copied());
-        if planned.is_some_and(|planned| planned != found) {
+        if let Some(planned) = planned.filter(|planned| *planned != found) {
             return Err(NodeError::input(
                 &*config.path,
-                format!("the file changed after planning: its items are now {found}"),
+                format!("expected items {planned} as planned, found {found}: restart the graph"),
             ));
         }
         let pace = Pace::new(config.rate);

@@ -177,8 +177,9 @@ impl Node for Cosine {
         let opened = ReferenceFile::open(&path, cx.folders()).map_err(|(why, _)| NodeError::input(&*path, why))?;
         // The file may have been replaced since planning.
         let planned = cx.inputs().first().and_then(|(_, spec)| spec.as_ref()?.max_elements());
-        if planned.is_some_and(|planned| planned != opened.length) {
-            let why = format!("the file changed after planning: its vectors now have {} elements", opened.length);
+        if let Some(planned) = planned.filter(|planned| *planned != opened.length) {
+            let found = opened.length;
+            let why = format!("expected vectors of {planned} elements as planned, found {found}: restart the graph");
             return Err(NodeError::input(&*path, why));
         }
         let references = opened.read().map_err(|error| NodeError::file(&path, error))?;

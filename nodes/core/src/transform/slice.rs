@@ -95,7 +95,9 @@ impl SliceConfig {
             }
             (Some(index), _) => return Some(Selection::Index(index)),
             (None, Some(0)) => {
-                errors.at("step", "`step` must not be 0").help("write 1 or more, or -1 for the reverse order");
+                errors
+                    .at("step", "`step` must be at least 1, or at most -1, got 0")
+                    .help("write 1 or more, or -1 for the reverse order");
             }
             (None, _) if !has_range => {
                 errors.node("expected `index`, `from` or `to`, found none").help("add `index`, `from` or `to`");
@@ -269,9 +271,9 @@ mod tests {
             (r#"{"from":5}"#, "f32[5]", "`from` must be -5 to 4"),
             (r#"{"from":-6,"to":-6}"#, "f32[5]", "got -6"),
             (r#"{"index":5}"#, "f32[<=5]", "write -5 to 4"),
-            (r#"{"from":3,"to":3}"#, "f32[5]", "at least one element of dim 0"),
-            (r#"{"from":9}"#, "f32[<=5]", "at least one element of dim 0"),
-            (r#"{"from":1,"step":0}"#, "f32[5]", "`step` must not be 0"),
+            (r#"{"from":3,"to":3}"#, "f32[5]", "at least 1 element of dim 0"),
+            (r#"{"from":9}"#, "f32[<=5]", "at least 1 element of dim 0"),
+            (r#"{"from":1,"step":0}"#, "f32[5]", "`step` must be at least 1, or at most -1, got 0"),
             (r#"{"index":1,"step":2}"#, "f32[5]", "excludes"),
             ("{}", "f32[5]", "expected `index`, `from` or `to`, found none"),
             (r#"{"dim":1,"index":0}"#, "f32[5]", "`dim` must be -1 to 0 for f32[5], got 1"),

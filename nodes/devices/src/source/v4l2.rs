@@ -405,11 +405,10 @@ impl Node for V4l2 {
         let chosen = config.choose(&camera).map_err(|(_, message, _)| NodeError::input(&*config.path, message));
         let (pixels, planned) = chosen?;
         let spec = cx.outputs().first().and_then(|(_, spec)| spec.clone());
-        if spec.is_some_and(|spec| spec.shape != pixels.spec(planned.height, planned.width).shape) {
-            return Err(NodeError::input(
-                &*config.path,
-                "the size of the frames changed after planning: restart the graph",
-            ));
+        let found = pixels.spec(planned.height, planned.width);
+        if let Some(spec) = spec.filter(|spec| spec.shape != found.shape) {
+            let why = format!("expected {spec} as planned, found {found}: restart the graph");
+            return Err(NodeError::input(&*config.path, why));
         }
         drop(camera);
         let (folders, descriptors) = (cx.folders().clone(), cx.descriptors());

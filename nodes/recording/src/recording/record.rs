@@ -42,7 +42,7 @@ fn layout(opcode: u8) -> &'static [Field] {
 /// # Errors
 /// Why the record cannot be parsed.
 pub(super) fn parse(opcode: u8, record: &[u8]) -> Result<Record<'_>, String> {
-    check(opcode, record).ok_or("a length in the record exceeds the rest of the record")?;
+    check(opcode, record).ok_or("a length in the record must fit in the rest of the record, got more")?;
     mcap::parse_record(opcode, record).map_err(|error| error.to_string())
 }
 
@@ -116,7 +116,10 @@ mod tests {
                     let mut damaged = record.clone();
                     damaged[at..at + 4].copy_from_slice(&wrong.to_le_bytes());
                     let why = parse(opcode, &damaged).unwrap_err();
-                    assert_eq!(why, "a length in the record exceeds the rest of the record", "{opcode:#04x} at {at}");
+                    assert_eq!(
+                        why, "a length in the record must fit in the rest of the record, got more",
+                        "{opcode:#04x} at {at}"
+                    );
                 }
             }
             for cut in 0..record.len() {

@@ -381,7 +381,7 @@ impl Node for Replay {
                     }
                     if seen.has_other_clock && config.stamps == Stamps::Header {
                         ports = ports.notice(format!(
-                            "ignores timestamps of {} that differ from the log time by more than a day; `stamps: log` ignores all timestamps",
+                            "ignores timestamps of {} that differ from the log time by more than a day: write `stamps: log` to ignore all timestamps",
                             seen.topic
                         ));
                     }

@@ -144,8 +144,8 @@ impl Node for WavSource {
             .map_err(|(_, (message, _))| wrong(message))?;
         let channels = format.channels();
         let planned = cx.outputs().first().and_then(|(_, spec)| spec.as_ref()?.shape.last().cloned());
-        if planned.is_some_and(|planned| planned != Dim::Fixed(channels)) {
-            let why = format!("the number of channels changed to {channels} after planning");
+        if let Some(planned) = planned.filter(|planned| *planned != Dim::Fixed(channels)) {
+            let why = format!("expected {planned} channels as planned, found {channels}: restart the graph");
             return Err(NodeError::input(&*config.path, why));
         }
         let rate = config.real_time.then(|| Rate(f64::from(format.rate())));

@@ -170,7 +170,9 @@ impl Node for DecodeCtc {
         // The file may have been replaced since planning.
         let classes = cx.inputs().first().and_then(|(_, spec)| spec.as_ref()?.shape.last()?.max());
         if classes != Some(alphabet.classes()) {
-            let why = "the number of symbols in the file changed after planning: restart the graph";
+            let planned = classes.map_or_else(|| "none".to_string(), |classes| classes.to_string());
+            let found = alphabet.classes();
+            let why = format!("expected {planned} classes as planned, found {found} in the file: restart the graph");
             return Err(NodeError::input(&*config.alphabet, why));
         }
         let length = cx.outputs().first().and_then(|(_, spec)| spec.as_ref()?.max_bytes());

@@ -335,8 +335,8 @@ impl Transform for DecodeYolo {
             && *score > MAX_SCORE
         {
             let why = format!(
-                "a score must be 0 to 1, got {score}; for a model with masks or poses, add a `slice` node upstream, as in \
-                 `limen-run explain decode_yolo`"
+                "a score must be 0 to 1, got {score}: add a `slice` node upstream for a model with masks or poses (see \
+                 `limen-run explain decode_yolo`)"
             );
             return Err(NodeError::input("in", why));
         }

@@ -111,7 +111,7 @@ fn a_kernel_works_in_place() {
     for (keys, expected) in [
         ("in_place: { z: x }", "found `z: x`"),
         ("in_place: {}", "`arguments` must name `x`"),
-        ("in_place: { y: x }, time_limit: 0s", "more than 0 and at most 120 s"),
+        ("in_place: { y: x }, time_limit: 0s", "above 0 s and at most 120 s"),
     ] {
         let problems = plan(folder.path(), &node(keys), true).unwrap_err().to_string();
         assert!(problems.contains(expected), "{keys}: {problems}");

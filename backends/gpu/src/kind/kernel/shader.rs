@@ -94,9 +94,12 @@ fn check_variables(config: &KernelConfig, interface: &Interface, signature: &Sig
             };
             if variable.is_written != is_written {
                 let access = if is_written { "read_write" } else { "read" };
+                let found = if is_written { "read" } else { "read_write" };
+                let name = &port.name;
+                let message = format!("expected `{name}` as `var<storage, {access}>`, found `var<storage, {found}>`");
                 errors
-                    .at(field.clone(), format!("`{}` must be a `var<storage, {access}>`", port.name))
-                    .help(format!("declare `{}` as `var<storage, {access}>` in the shader", port.name));
+                    .at(field.clone(), message)
+                    .help(format!("declare `{name}` as `var<storage, {access}>` in the shader"));
             }
             match variable.scalar {
                 Some(scalar) if scalar.holds(port.dtype) => {}

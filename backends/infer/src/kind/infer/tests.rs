@@ -286,7 +286,7 @@ fn auto_names_what_the_node_has_to_change() {
     std::fs::write(folder.path().join("count.onnx"), count).unwrap();
     std::fs::write(folder.path().join("places.onnx"), places).unwrap();
     let by_values =
-        "output `y` has a length that depends on values (dim 0, `k`; node `y` (Range)): write its greatest length";
+        "output `y` has a length that depends on values (dim 0, `k`; node `y` (Range)): write the greatest length";
     for (config, field, why) in [
         (json!({ "model": "count.onnx" }), "max", by_values),
         (json!({ "model": "count.onnx", "max": { "z": 3 } }), "max", "`max` must name an output (`y`), got `z`"),
