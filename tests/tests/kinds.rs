@@ -190,7 +190,7 @@ fn a_formula_takes_a_list_for_the_elements_of_the_last_dim() {
     let expected = [line(0, "1,0,-0.5"), line(1, "10,-1.5,0.25")].join("\n");
     check(&[("in.csv", b"x,y,z\n0,1,0\n90,-2,3\n")], graph, &expected);
     for (value, expected) in [
-        ("[1, 2, 3]", &["expected a list of 2 for the input, f32[2], found a list of 3", "write 2 numbers"][..]),
+        ("[1, 2, 3]", &["expected a list of 2 for the input f32[2], found a list of 3", "write 2 numbers"][..]),
         ("[[1, 2]]", &["expected a number, or a list of numbers"]),
     ] {
         let graph = format!(
@@ -202,7 +202,7 @@ fn a_formula_takes_a_list_for_the_elements_of_the_last_dim() {
     refused(
         "  a: { kind: csv, config: { path: t.csv, columns: [a, b] } }\n  m: { kind: map, from: a, config: { outputs: { y: 'in - [1, 2, 3]' } } }\n  \
          z: { kind: 'null', from: m }",
-        &["expected a list of 2 for the input, f32[2], found a list of 3", "write 2 numbers"],
+        &["expected a list of 2 for the input f32[2], found a list of 3", "write 2 numbers"],
     );
 }
 

@@ -74,9 +74,7 @@ pub(super) fn read_spec<T: Payload>(
 ) -> Option<PortSpec> {
     match text.map(|text| text.parse::<PortSpec>()) {
         Some(_) if !has_buffers::<T>() => {
-            errors
-                .at("spec", "`spec` requires tensors, but messages of this kind are plain values")
-                .help("remove `spec`");
+            errors.at("spec", "`spec` requires messages that are tensors, found plain values").help("remove `spec`");
             None
         }
         Some(Ok(spec)) => Some(PortSpec { layout, ..spec }),

@@ -177,8 +177,7 @@ impl Planner<'_> {
                 }
                 (None, None) => {
                     let all = names.map(|n| format!("{n}: ..")).collect::<Vec<_>>().join(", ");
-                    let message =
-                        format!("`from` requires a single input, but node `{}` has several inputs", node.name);
+                    let message = format!("`from` requires a single input, got several inputs of node `{}`", node.name);
                     self.problem("E0123", &connection.place, message, format!("write `inputs: {{ {all} }}`"));
                 }
             }

@@ -322,7 +322,7 @@ impl Planner<'_> {
         let Some(fault) = &node.policy.fault else { return };
         let wrong = match plan.role {
             Role::Source if fault.drop > 0.0 => {
-                Some(("`drop` requires inputs, but a source reads none", "write `drop` at a downstream node"))
+                Some(("`drop` requires a node with inputs, found a source", "write `drop` at a downstream node"))
             }
             Role::Sink | Role::Infer if fault.duplicate > 0.0 => {
                 Some(("`duplicate` requires a source or a transform", "write `duplicate` at the upstream node"))

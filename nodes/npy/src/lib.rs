@@ -288,7 +288,7 @@ impl<'a> HeaderParser<'a> {
         } else if self.skip("\"") {
             '"'
         } else {
-            return Err(self.wrong("expected a text in quotes"));
+            return Err(self.wrong("expected text in quotes"));
         };
         let end = self.rest().find(quote).ok_or_else(|| self.wrong("expected a closing quote"))?;
         let text = &self.rest()[..end];

@@ -89,7 +89,7 @@ fn a_message_that_does_not_fit_is_a_failed_call() {
     for (node, expected, why) in [
         ("kind: slice, config: { index: 2 }, from: w", "0,2", "expected an element 2 in dim 0, found f32[2]"),
         ("kind: reshape, config: { shape: [3, -1] }, from: w", "0,0,1,2", "expected a multiple of 3 elements, found 2"),
-        ("kind: stack, inputs: { a: w, b: part }", "3,3,4,3,4", "b: expected the shape of `a`, f32[3], found f32[2]"),
+        ("kind: stack, inputs: { a: w, b: part }", "3,3,4,3,4", "b: expected the shape of `a` (f32[3]), found f32[2]"),
     ] {
         let graph = format!(
             "
@@ -154,10 +154,10 @@ fn shapes_that_do_not_fit_are_refused() {
         ),
         (&format!("kind: pad, config: {{ after: [{huge}, 0] }}, from: s"), &["cannot allocate"]),
         ("kind: concat, from: s", &["at least 2 inputs"]),
-        ("kind: concat, inputs: { a: s, b: w }", &["expected the type of `a`, f32, found u8", "dtype: f32"]),
+        ("kind: concat, inputs: { a: s, b: w }", &["expected f32 (the type of `a`), found u8", "dtype: f32"]),
         (
             "kind: concat, inputs: { a: s, b: t }",
-            &["expected the shape of `a`, f32[2,3] apart from dim 0, found f32[3,2]"],
+            &["expected the shape of `a` (f32[2,3]) apart from dim 0, found f32[3,2]"],
         ),
         ("kind: stack, config: { dim: 3 }, inputs: { a: s, b: s }", &["`dim` must be -3 to 2, got 3"]),
     ] {

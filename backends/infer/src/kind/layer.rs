@@ -104,7 +104,7 @@ impl Layer {
                 if bias.shape != [rows] || bias.quantized.is_some() {
                     let found = format!("{}{:?}", bias.dtype, bias.shape);
                     let message = format!(
-                        "`{prefix}bias` must have the shape [{rows}], a number for each row of `weight`, got {found}"
+                        "`{prefix}bias` must have the shape [{rows}] (a number for each row of `weight`), got {found}"
                     );
                     let error = errors.at(format!("{prefix}bias"), message);
                     if bias.shape == [inputs] {

@@ -36,7 +36,7 @@ impl InferConfig {
         } else if let Some(bucket) = self.buckets.iter().find(|bucket| **bucket > self.batch.max) {
             let max = self.batch.max;
             errors
-                .at("buckets", format!("`buckets` must be at most {max}, the `batch.max`, got {bucket}"))
+                .at("buckets", format!("`buckets` must be at most {max} (`batch.max`), got {bucket}"))
                 .help(format!("write at most {max}, or raise `batch.max`"));
         }
         if self.threads == 0 || self.threads > MAX_THREADS {
@@ -173,7 +173,7 @@ impl InferConfig {
             Some(stride) if stride > self.batch.max => {
                 let max = self.batch.max;
                 errors
-                    .at("batch.stride", format!("`batch.stride` must be at most {max}, the `batch.max`, got {stride}"))
+                    .at("batch.stride", format!("`batch.stride` must be at most {max} (`batch.max`), got {stride}"))
                     .help(format!("write at most {max}, or raise `batch.max`"));
             }
             _ => {}

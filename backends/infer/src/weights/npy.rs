@@ -146,7 +146,7 @@ pub(crate) fn read_npz(
         let more = usize::try_from(rest).unwrap_or(usize::MAX);
         bytes
             .try_reserve_exact(more)
-            .map_err(|_| wrong(format!("needs {}, more than the free memory", show_bytes(head.takes))))?;
+            .map_err(|_| wrong(format!("must fit in the free memory, got {}", show_bytes(head.takes))))?;
         file.take(rest).read_to_end(&mut bytes).map_err(unreadable)?;
         let array = head.weights(bytes).map_err(wrong)?;
         arrays.push((name, array));

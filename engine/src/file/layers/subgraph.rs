@@ -332,7 +332,7 @@ impl Expansion<'_, '_> {
                 }
                 _ => {
                     let n = declared.len();
-                    let message = format!("`from` requires a single input, but subgraph `{wanted}` has {n} inputs");
+                    let message = format!("`from` requires a single input, got {n} inputs of subgraph `{wanted}`");
                     let help = if n == 0 { "remove `from`" } else { "write `inputs: { NAME: node/port }`" };
                     self.problem("E0155", &from.place, message, help);
                 }

@@ -56,7 +56,7 @@ impl Packet {
             && (size == 0 || most.is_some_and(|most| size > most))
         {
             let message = match most {
-                Some(most) if size > 0 => format!("`size` must be at most {most}, the longest message, got {size}"),
+                Some(most) if size > 0 => format!("`size` must be at most {most} (the longest message), got {size}"),
                 _ => "`size` must be at least 1, got 0".into(),
             };
             errors

@@ -34,13 +34,13 @@ pub(crate) fn common(given: &Connected, except: Option<usize>, errors: &mut Plan
     for (name, spec) in inputs {
         if spec.dtype != common.dtype {
             let message =
-                format!("type mismatch: expected the type of `{first}`, {1}, found {0}", spec.dtype, common.dtype);
+                format!("type mismatch: expected {1} (the type of `{first}`), found {0}", spec.dtype, common.dtype);
             errors.input(name, message).help(format!("add a `cast` node with `dtype: {}` upstream", common.dtype));
         } else if let Some(shape) = common_shape(&common, spec, except) {
             common.shape = shape;
         } else {
             let but = except.map(|dim| format!(" apart from dim {dim}")).unwrap_or_default();
-            let message = format!("expected the shape of `{first}`, {common}{but}, found {spec}");
+            let message = format!("expected the shape of `{first}` ({common}){but}, found {spec}");
             errors.input(name, message).help("add a `slice`, `pad`, `transpose` or `reshape` node upstream");
         }
         common = common.with_orientation_of(spec);
@@ -85,7 +85,7 @@ pub(crate) fn check(names: &[String], set: &MessageSet<Tensor>, except: Option<u
         let mut pairs = shape.iter().zip(other.iter()).enumerate();
         if shape.len() != other.len() || !pairs.all(|(dim, (one, other))| one == other || except == Some(dim)) {
             let but = except.map(|dim| format!(" apart from dim {dim}")).unwrap_or_default();
-            let why = format!("expected the shape of `{}`, {:?}{but}, found {:?}", names[0], first.body, message.body);
+            let why = format!("expected the shape of `{}` ({:?}){but}, found {:?}", names[0], first.body, message.body);
             return Err(NodeError::input(name, why));
         }
     }

@@ -198,7 +198,7 @@ fn check_lists(config: &MapConfig, formulas: &[(String, DType, Formula)], common
                 }
                 None => ("one number".to_string(), "write one number, without `[` and `]`".to_string()),
             };
-            let message = format!("expected {wrong} for the input, {common}, found a list of {count}");
+            let message = format!("expected {wrong} for the input {common}, found a list of {count}");
             errors.at(field(name, output), message).help(help);
         }
     }
@@ -461,7 +461,7 @@ impl Map {
             let other = message.body.shape();
             if !other.is_empty() && other != lengths {
                 let of = first.map_or("", |at| &self.names[at]);
-                let why = format!("expected the shape of `{of}`, {lengths:?}, found {:?}", message.body);
+                let why = format!("expected the shape {lengths:?} of `{of}`, found {:?}", message.body);
                 return Err(NodeError::input(name, why));
             }
         }

@@ -39,7 +39,7 @@ impl Node for Threshold {
         if let Some(release) = config.release
             && (release.is_nan() || release > config.at)
         {
-            let message = format!("`release` must be at most `at`, {}, got {release}", config.at);
+            let message = format!("`release` must be at most {} (`at`), got {release}", config.at);
             errors.at("release", message).help("write a number at or below `at`");
         }
         let spec = shape::any_shape(given, DType::F32);

@@ -188,7 +188,7 @@ impl FoxgloveConfig {
                 }
                 Some(backlog) if bytes as u64 > backlog.0 => {
                     let message = format!(
-                        "`backlog` must be at least {bytes} bytes, the largest message of `{name}`, got {}",
+                        "`backlog` must be at least {bytes} bytes (the largest message of `{name}`), got {}",
                         backlog.0
                     );
                     errors

@@ -39,7 +39,7 @@ impl Band {
                 return None;
             }
             if hz >= half {
-                let message = format!("`{key}` must be below {half} Hz, half the sample rate, got {hz} Hz");
+                let message = format!("`{key}` must be below {half} Hz (half the sample rate), got {hz} Hz");
                 errors.at(key, message).help("write a lower frequency, or correct `sample_rate`");
                 return None;
             }

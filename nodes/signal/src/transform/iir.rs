@@ -282,7 +282,7 @@ mod tests {
             (r#"{"lowpass": "20Hz"}"#, "`sample_rate` is missing"),
             (
                 r#"{"lowpass": "100Hz", "sample_rate": "200Hz"}"#,
-                "must be below 100 Hz, half the sample rate, got 100 Hz",
+                "must be below 100 Hz (half the sample rate), got 100 Hz",
             ),
             (
                 r#"{"lowpass": "10Hz", "highpass": "20Hz", "sample_rate": "200Hz"}"#,

@@ -96,7 +96,7 @@ impl LogMelConfig {
         let half = self.sample_rate.0 / 2.0;
         let (from, to) = (self.from.map_or(0.0, |from| from.0), self.to.map_or(half, |to| to.0));
         if to > half {
-            let message = format!("`to` must be at most {half} Hz, half the sample rate, got {to} Hz");
+            let message = format!("`to` must be at most {half} Hz (half the sample rate), got {to} Hz");
             errors.at("to", message).help("remove `to`, or correct `sample_rate`");
         }
         if from >= to {

@@ -94,7 +94,7 @@ fn all_errors_are_reported_together() {
         &[
             "Field(\"model\"), message: \"`none.onnx`: cannot load the model: the file cannot be read: No such file",
             "Field(\"threads\"), message: \"`threads` must be 1 to 256, got 0",
-            "Field(\"batch.stride\"), message: \"`batch.stride` must be at most 4, the `batch.max`, got 5",
+            "Field(\"batch.stride\"), message: \"`batch.stride` must be at most 4 (`batch.max`), got 5",
             "Field(\"mock\"), message: \"`mock` requires `backend: mock`, got `backend: ",
             "Field(\"verify.case\"), message: \"`none.npz` is not a readable .npz: No such file",
             "Field(\"verify.atol\"), message: \"`verify.atol` must be finite and at least 0, got -1",

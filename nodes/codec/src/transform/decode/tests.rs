@@ -94,7 +94,7 @@ fn all_errors_of_a_config_are_reported_at_once() {
             None,
             &["`size` must be at least 1, got 0", "must end at byte 0 or earlier (`size`), got 4"],
         ),
-        (field(""), r#", "size": 40"#, Some(32), &["`size` must be at most 32, the longest message, got 40"]),
+        (field(""), r#", "size": 40"#, Some(32), &["`size` must be at most 32 (the longest message), got 40"]),
         (field(""), "", Some(3), &["`a` must end at byte 3 or earlier (the longest message), got 4"]),
         (
             field(r#", "offset": 8"#),
