@@ -287,7 +287,7 @@ fn mistakes_about_recordings_are_named() {
         (replay("path: run.mcap, topics: { x: /none }", "x"), "expected a topic with messages, found `/none`"),
         (replay("path: run.mcap, pace: 0", "cam.boxes"), "found 0"),
         (replay("path: run.mcap, repeat: 0", "cam.boxes"), "`repeat` must be at least 1, got 0"),
-        (record("topics: { z: { as: imu } }"), "`z` is not an input"),
+        (record("topics: { z: { as: imu } }"), "expected an input of this node, found `z`"),
         (
             record("topics: { v: { as: imu } }"),
             "`imu` expects f32 or f64 with the shape [6] or [10], found f32[3] in `v`",

@@ -158,7 +158,7 @@ fn impossible_socket_settings_are_refused() {
         ("kind: udp, config: { listen: 'robot.local:9000' }", "a numeric address"),
         ("kind: udp, config: { listen: 0 }", "a port of this machine"),
         ("kind: udp, config: { listen: 70000 }", "a port of this machine"),
-        ("kind: tcp", "neither `listen` nor `connect`"),
+        ("kind: tcp", "expected `listen` or `connect`, found neither"),
         ("kind: tcp, config: { listen: 9000, connect: 9000 }", "found both"),
         ("kind: tcp, config: { listen: 9000, max_connections: 0 }", "1 to 64"),
         ("kind: tcp, config: { listen: 9000, max_connections: 65 }", "1 to 64"),

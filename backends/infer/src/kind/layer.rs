@@ -94,7 +94,9 @@ impl Layer {
             return None;
         };
         if rows == 0 || inputs == 0 {
-            errors.at(format!("{prefix}weight"), format!("`{prefix}weight` must not be empty, got {:?}", weight.shape));
+            let message =
+                format!("`{prefix}weight` must have at least 1 row and 1 column, got the shape {:?}", weight.shape);
+            errors.at(format!("{prefix}weight"), message).help("name a tensor with elements");
             return None;
         }
         let bias = match bias {

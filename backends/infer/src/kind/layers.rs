@@ -40,7 +40,9 @@ fn load(config: &impl LayerList, folders: &Folders) -> Result<Vec<Layer>, PlanEr
     let mut errors = PlanErrors::default();
     let configs = config.layers();
     if configs.is_empty() {
-        errors.at("layers", "`layers` must have at least one layer, got none");
+        errors
+            .at("layers", "`layers` must have at least 1 layer, got 0")
+            .help("write `layers: [{ weight: { file: FILE } }]`");
     }
     let mut layers: Vec<Layer> = Vec::new();
     let mut is_whole = true;

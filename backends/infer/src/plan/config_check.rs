@@ -40,7 +40,9 @@ impl InferConfig {
                 .help(format!("write at most {max}, or raise `batch.max`"));
         }
         if self.threads == 0 || self.threads > MAX_THREADS {
-            errors.at("threads", format!("`threads` must be 1 to {MAX_THREADS}, got {}", self.threads));
+            errors
+                .at("threads", format!("`threads` must be 1 to {MAX_THREADS}, got {}", self.threads))
+                .help(format!("write a number from 1 to {MAX_THREADS}"));
         }
         if let Some(fallback) = &self.fallback {
             if serving.is_none_or(|serving| serving.computes_on == CPU) {
@@ -74,7 +76,9 @@ impl InferConfig {
         }
         self.check_require(errors);
         if self.plans == 0 || self.plans > MAX_PLANS {
-            errors.at("plans", format!("`plans` must be 1 to {MAX_PLANS}, got {}", self.plans));
+            errors
+                .at("plans", format!("`plans` must be 1 to {MAX_PLANS}, got {}", self.plans))
+                .help(format!("write a number from 1 to {MAX_PLANS}"));
         }
         for (port, max) in &self.max {
             let lengths = max.lengths();
@@ -88,7 +92,7 @@ impl InferConfig {
         }
         if self.in_flight == 0 || self.in_flight > MAX_THREADS {
             let message = format!("`in_flight` must be 1 to {MAX_THREADS}, got {}", self.in_flight);
-            errors.at("in_flight", message);
+            errors.at("in_flight", message).help(format!("write a number from 1 to {MAX_THREADS}"));
         }
         if self.in_flight > 1 && !self.state.is_empty() {
             let message = "`in_flight` excludes `state:`: each call of a stream needs the state of the previous call";
@@ -152,7 +156,7 @@ impl InferConfig {
                 .help("remove `keep_warm`, or remove `in_flight` and `load`");
         }
         if self.batch.max == 0 {
-            errors.at("batch.max", "`batch.max` must be at least 1, got 0");
+            errors.at("batch.max", "`batch.max` must be at least 1, got 0").help("write 1 or more");
         }
         if self.batch.max > MAX_BATCH {
             let message = format!("`batch.max` must be 1 to {MAX_BATCH}, got {}", self.batch.max);
@@ -169,7 +173,9 @@ impl InferConfig {
                 .help("remove `batch:` or `batch_dim:`");
         }
         match self.batch.stride {
-            Some(0) => _ = errors.at("batch.stride", "`batch.stride` must be at least 1, got 0"),
+            Some(0) => {
+                _ = errors.at("batch.stride", "`batch.stride` must be at least 1, got 0").help("write 1 or more")
+            }
             Some(stride) if stride > self.batch.max => {
                 let max = self.batch.max;
                 errors

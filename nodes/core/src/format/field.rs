@@ -129,7 +129,7 @@ pub fn ports(fields: &[Field], errors: &mut PlanErrors) -> Vec<FieldPort> {
             }
         }
         if fields[..i].iter().any(|other| other.name == *name) {
-            let message = format!("field `{name}` is defined twice");
+            let message = format!("duplicate field `{name}`");
             errors.at(format!("fields[{i}].name"), message).help("write another `name`");
         }
         if field.repeat == Some(0) {

@@ -37,7 +37,7 @@ impl TcpConfig {
         match (self.listen, self.connect) {
             (None, None) => {
                 errors
-                    .node("neither `listen` nor `connect` is set")
+                    .node("expected `listen` or `connect`, found neither")
                     .help("write `listen: 9000` to accept connections, or `connect: 192.168.1.5:9000` to connect");
             }
             (Some(_), Some(_)) => {

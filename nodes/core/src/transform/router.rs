@@ -169,7 +169,7 @@ impl Node for Router {
             }
             if config.routes[..i].iter().any(|other| other.to == route.to) {
                 errors
-                    .at(format!("routes[{i}].to"), format!("output `{}` is defined twice", route.to))
+                    .at(format!("routes[{i}].to"), format!("duplicate output `{}`", route.to))
                     .help("write another `to`");
             }
         }

@@ -97,7 +97,7 @@ impl InputTopics<'_> {
             if !given.inputs().any(|(input, _)| input == name) {
                 let inputs: Vec<&str> = given.inputs().map(|(input, _)| input).collect();
                 errors
-                    .at(format!("topics.{name}"), format!("`{name}` is not an input"))
+                    .at(format!("topics.{name}"), format!("expected an input of this node, found `{name}`"))
                     .help(format!("write an input of this node: {}", inputs.join(", ")));
             }
         }
@@ -106,7 +106,7 @@ impl InputTopics<'_> {
             let topic = self.topic(input);
             if topic.is_empty() {
                 errors
-                    .at(format!("topics.{input}.topic"), "`topic` must not be empty")
+                    .at(format!("topics.{input}.topic"), "expected a topic, found an empty `topic`")
                     .help("write a topic such as `/camera/image`");
             } else if !topics.insert(topic.clone()) {
                 errors

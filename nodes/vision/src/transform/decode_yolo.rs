@@ -256,7 +256,7 @@ impl Node for DecodeYolo {
         if config.width.is_some() != config.height.is_some() {
             let [field, other] = if config.width.is_some() { ["width", "height"] } else { ["height", "width"] };
             errors
-                .at(field, format!("`{field}` needs `{other}`"))
+                .at(field, format!("`{field}` requires `{other}`"))
                 .help(format!("write `{other}`, or remove `{field}`"));
         }
         let mut ports = Ports::new();

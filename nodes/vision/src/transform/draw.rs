@@ -255,7 +255,9 @@ impl Node for Draw {
             errors.at("labels", format!("a label must be at most 64 bytes, got {longest}")).help("shorten the label");
         }
         for (name, _) in given.inputs().filter(|(name, _)| !INPUTS.contains(name)) {
-            errors.input(name, format!("`{name}` is not an input")).help("write `image`, `boxes` or `ids` in `inputs`");
+            errors
+                .input(name, format!("expected `image`, `boxes` or `ids`, found the input `{name}`"))
+                .help("write `image`, `boxes` or `ids` in `inputs`");
         }
         for name in INPUTS.iter().take(2).filter(|input| given.inputs().all(|(name, _)| name != **input)) {
             let help = "write `inputs: { image: camera, boxes: boxes }`";

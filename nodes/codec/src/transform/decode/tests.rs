@@ -104,7 +104,7 @@ fn all_errors_of_a_config_are_reported_at_once() {
         ),
         (field(r#", "repeat": 18446744073709551615"#), "", Some(64), &["`a` must end at byte 64 or earlier"]),
         (field(r#", "repeat": 0"#), "", None, &["`repeat` must be at least 1, got 0"]),
-        (format!("{}, {}", field(""), field("")), "", None, &["`a` is defined twice"]),
+        (format!("{}, {}", field(""), field("")), "", None, &["duplicate field `a`"]),
         (
             format!(r#"{}, {{"name": "b", "type": "u16", "to": "a"}}"#, field("")),
             "",
