@@ -131,7 +131,7 @@ impl InferConfig {
             }
             (MOCK, Some(mock), _) => mock.check(errors),
             (_, Some(_), _) => {
-                let message = format!("`mock` requires `backend: mock`, got `backend: {}`", &*self.backend);
+                let message = format!("`mock` requires `backend: mock`, got `backend: {}`", self.backend);
                 errors.at("mock", message).help("write `backend: mock`, or remove `mock:`");
             }
             (_, None, None) => {
