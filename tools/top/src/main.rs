@@ -110,7 +110,7 @@ fn find(graph: Option<&str>) -> Result<PathBuf, String> {
             }
             _ => "no graph runs with a monitor: start one with `limen-run GRAPH --monitor`".into(),
         }),
-        _ => Err(format!("several graphs run: name one, or its process:\n{}", list(named.into_iter()))),
+        _ => Err(format!("several graphs run: name a graph or a process:\n{}", list(named.into_iter()))),
     }
 }
 

@@ -120,7 +120,7 @@ fn the_only_running_graph_needs_no_name() {
     assert!(output.status.success() && !output.stdout.contains(&0x1b), "{}", text(&output.stderr));
     assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["graph"], "one\x1b[2J");
     answers(&folder.join(format!("two-{pid}.sock")), &stats("two"));
-    refused(&["--once"], "several graphs run: name one, or its process:\n  ");
+    refused(&["--once"], "several graphs run: name a graph or a process:\n  ");
     refused(&["--once"], ", process ");
     refused(&["three", "--once"], "no graph `three` runs with a monitor: name one of:\n");
     let output = top(runtime.path(), &["two", "--once", "--json"]);

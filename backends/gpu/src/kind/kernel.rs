@@ -132,7 +132,7 @@ fn ports(config: &KernelConfig, given: &Connected, errors: &mut PlanErrors) -> R
 /// Reports fields that are for another device.
 fn refuse_fields(of: &str, fields: &[(&str, bool)], errors: &mut PlanErrors) {
     for (field, _) in fields.iter().filter(|(_, is_given)| *is_given) {
-        errors.at(*field, format!("`{field}` is for kernels of {of} only")).help(format!("remove `{field}`"));
+        errors.at(*field, format!("`{field}` requires a kernel of {of}")).help(format!("remove `{field}`"));
     }
 }
 

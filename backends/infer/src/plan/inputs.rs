@@ -108,7 +108,7 @@ impl ModelInputs {
                     let message = format!("the state `{}`: {}", unbound.input, unbound.why);
                     errors
                         .at("state", message)
-                        .help("if the state has a batch dim, write its index in `state`, such as `batch_dim: 1`");
+                        .help("write the index of the batch dim of the state, if any, such as `batch_dim: 1`");
                 }
             }
             errors

@@ -108,7 +108,7 @@ impl WeightConfig {
                     vec![FileTensor::new(String::new(), weights)]
                 }
                 _ => {
-                    let why = format!("`{file}` holds raw numbers: write their `dtype` and `shape`");
+                    let why = format!("`{file}` holds raw numbers: write the `dtype` and `shape` of the numbers");
                     return Err((if self.dtype.is_none() { "dtype" } else { "shape" }, why));
                 }
             },
@@ -165,7 +165,7 @@ impl WeightConfig {
             (None, Err(tensors)) if tensors.is_empty() => Err(("file", format!("`{file}` holds no tensors"))),
             (None, Err(_)) => Err((
                 "tensor",
-                format!("`{file}` holds several tensors: write one of their names in `tensor`: {names}"),
+                format!("`{file}` holds several tensors: write the name of one tensor in `tensor`: {names}"),
             )),
         }
     }
@@ -284,7 +284,10 @@ pub(super) mod tests {
             (json!({ "file": "../w.npy" }), "file: `../w.npy` leaves the graph's folder"),
             (json!({ "file": "none.npy" }), "file: `none.npy` cannot be read: No such file"),
             (json!({ "file": "." }), "file: `.` cannot be read: `.` is not a regular file"),
-            (json!({ "file": "w.bin" }), "dtype: `w.bin` holds raw numbers: write their `dtype` and `shape`"),
+            (
+                json!({ "file": "w.bin" }),
+                "dtype: `w.bin` holds raw numbers: write the `dtype` and `shape` of the numbers",
+            ),
             (json!({ "file": "w.bin", "dtype": "f32" }), "shape: `w.bin` holds raw numbers"),
             (
                 json!({ "file": "w.bin", "dtype": "f32", "shape": [2, 4] }),
@@ -309,7 +312,7 @@ pub(super) mod tests {
             (json!({ "file": "w.npy", "tensor": "w" }), "tensor: `w.npy` holds a single unnamed tensor"),
             (
                 json!({ "file": "w.npz" }),
-                "tensor: `w.npz` holds several tensors: write one of their names in `tensor`: `w`, `v`",
+                "tensor: `w.npz` holds several tensors: write the name of one tensor in `tensor`: `w`, `v`",
             ),
             (json!({ "file": "w.npz", "tensor": "x" }), "tensor: `w.npz` has no tensor `x`"),
             (json!({ "file": "w.safetensors", "tensor": "x" }), "tensor: `w.safetensors` has no tensor `x`"),

@@ -111,7 +111,7 @@ impl Node for Normalize {
             let field = if config.mean.len() > 1 { "mean" } else { "std" };
             match (channels_of(&spec, config.layout), &spec.shape[..]) {
                 (_, []) => {
-                    let message = format!("expected one value for the input, {spec}, found {count}");
+                    let message = format!("expected one value for the input {spec}, found {count}");
                     errors.at(field, message).help("write one value");
                 }
                 (None, _) => {

@@ -175,7 +175,7 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
     refused(KERNEL, &changed("block: [2]", "block: []"), true, &["`block` is missing"]);
     refused(KERNEL, &changed("shared: 2 * 4", "shared: 4 * n - 20"), true, &["must be at least 1"]);
     refused(KERNEL, &changed("STEP: 2", "'2STEP': 2"), true, &["is not a valid macro name"]);
-    refused(KERNEL, &changed("defines:", "constants:"), true, &["is for kernels of WGSL only"]);
+    refused(KERNEL, &changed("defines:", "constants:"), true, &["`constants` requires a kernel of WGSL"]);
     refused(KERNEL, &changed("dtype: i32", "dtype: f64"), true, &["dtype` must be f32, i32 or u8, got f64"]);
     refused(
         KERNEL,
@@ -192,7 +192,7 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
     std::fs::write(here.join("k.cubin"), "text").unwrap();
     std::fs::write(here.join("k.ptx"), "text").unwrap();
     let other = |end: &str| changed("source: k.cu", &format!("source: k.{end}"));
-    refused(KERNEL, &other("cubin"), true, &["is for kernels of CUDA C only"]);
+    refused(KERNEL, &other("cubin"), true, &["requires a kernel of CUDA C"]);
     let other = |end: &str| other(end).replace("      defines: { STEP: 2 }\n", "");
     refused(KERNEL, &other("cubin"), true, &["`k.cubin`: ", "not a cubin"]);
     refused(KERNEL, &other("ptx"), true, &["`k.ptx`: ", "cuModuleLoadDataEx"]);
