@@ -88,7 +88,8 @@ pub(crate) fn fetch(graph: &Path, urls: Vec<String>, settings: &FetchSettings<'_
     let lock_path = Lock::path_for(graph);
     let fetching = Fetching {
         lock: Lock::read(&lock_path)?,
-        cache: FetchCache::open(fetched_folder(settings.cache)?).map_err(|error| format!("the cache: {error}"))?,
+        cache: FetchCache::open(fetched_folder(settings.cache)?)
+            .map_err(|error| format!("the cache cannot be opened: {error}"))?,
         headers: host_headers(settings)?,
         bars: MultiProgress::with_draw_target(match settings.is_shown {
             true => ProgressDrawTarget::stderr(),
@@ -113,8 +114,9 @@ pub(crate) fn fetch(graph: &Path, urls: Vec<String>, settings: &FetchSettings<'_
             }
         }
         beside.retain(|url| !summary.files.contains_key(url) && !summary.errors.contains_key(url));
-        if summary.files.len() + beside.len() > MAX_FILES {
-            return Err(format!("the models name more than {MAX_FILES} files"));
+        let count = summary.files.len() + beside.len();
+        if count > MAX_FILES {
+            return Err(format!("the models must name at most {MAX_FILES} files, got {count}"));
         }
         todo = beside;
     }
@@ -205,7 +207,7 @@ impl Fetching<'_> {
     fn one(&self, url: &str) -> Result<FetchedEntry, String> {
         let written = self.lock.files.get(url);
         if self.settings.is_locked && written.is_none() {
-            return Err("is not in the lock; leave `--locked` out to add it".into());
+            return Err("is not in the lock: run without `--locked` to add the URL".into());
         }
         let locked = written.filter(|_| !self.settings.is_update);
         if let Some(locked) = locked.filter(|locked| self.cache.has(locked)) {
@@ -251,7 +253,7 @@ impl Fetching<'_> {
             return Ok(Vec::new());
         }
         let files = limen_infer::trial::data_files(&path, self.settings.trials)
-            .map_err(|error| format!("`{url}`: {error}; the files of its weights are unknown"))?;
+            .map_err(|error| format!("`{url}`: the files of the weights are unknown: {error}"))?;
         let is_plain = |name: &String| {
             let mut parts = Path::new(name).components();
             !name.is_empty() && parts.all(|part| matches!(part, Component::Normal(_) | Component::CurDir))

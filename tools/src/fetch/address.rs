@@ -39,7 +39,7 @@ impl Address {
     /// What is wrong with it; never with what may be secret in it.
     pub(super) fn of(url: &str, revision: Option<&str>, variable: Variable<'_>) -> Result<Self, String> {
         let (Some(scheme), false) = (remote_scheme(url), url.contains(['?', '#'])) else {
-            return Err("expected a URL without a query or fragment; secrets belong in `--header-env`".into());
+            return Err("expected a URL without a query or fragment: pass secrets with `--header-env`".into());
         };
         let rest = &url[scheme.len()..];
         if rest.split('/').any(|part| matches!(part, "" | "." | "..")) {
@@ -107,7 +107,11 @@ impl Address {
         let login = match (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY")) {
             (Some(id), Some(secret)) => Login::Aws(AwsKey { id, secret, token: variable("AWS_SESSION_TOKEN"), region }),
             (None, None) => Login::None,
-            _ => return Err("set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, both or neither".into()),
+            _ => {
+                return Err(
+                    "expected AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, found only one: set both or neither".into(),
+                );
+            }
         };
         Ok(Address { uri: web(&uri)?, login, has_commit: false })
     }
@@ -119,13 +123,13 @@ pub(super) fn web(url: &str) -> Result<Uri, String> {
         url.parse().map_err(|_| "expected a URL such as `https://host/file`, with special characters encoded")?;
     let host = uri.authority().filter(|authority| !authority.host().is_empty());
     if host.is_none_or(|authority| authority.as_str().contains('@')) {
-        return Err("expected a URL with a host and without a user; secrets belong in `--header-env`".into());
+        return Err("expected a URL with a host and without a user: pass secrets with `--header-env`".into());
     }
     match uri.scheme_str() {
         Some("http") => Ok(uri),
         Some("https") if cfg!(feature = "fetch") => Ok(uri),
         Some("https") => {
-            Err("expected `http://`, found `https://`: this program was built without TLS; build limen-run with \
+            Err("expected `http://`, found `https://`: this program was built without TLS: build limen-run with \
              `--features fetch`"
                 .into())
         }

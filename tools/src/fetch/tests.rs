@@ -266,7 +266,7 @@ fn a_file_that_differs_from_the_lock_is_refused() {
     let names = std::fs::read_dir(bench.cache().join("fetched")).unwrap();
     assert!(names.flatten().all(|entry| entry.file_name().to_string_lossy().starts_with('.')));
     let other = server.url("other");
-    assert_eq!(bench.get(&other), Err("is not in the lock; leave `--locked` out to add it".into()));
+    assert_eq!(bench.get(&other), Err("is not in the lock: run without `--locked` to add the URL".into()));
     (bench.is_locked, bench.is_update) = (false, true);
     assert_eq!(bench.get(&url), Ok(vec![4; 11]));
     assert_eq!(bench.lock().files[&url].size, 11);
@@ -520,7 +520,7 @@ fn the_weights_beside_a_model_are_fetched_too() {
     assert_eq!((bench.lock().files.len(), summary.errors.len()), (2, 0));
     assert_eq!(bench.fetch(&[&server.url("a/evil.onnx")]).files.len(), 1);
     let summary = bench.fetch(&[&server.url("a/text.onnx")]);
-    assert!(summary.notes[0].contains("the files of its weights are unknown"), "{:?}", summary.notes);
+    assert!(summary.notes[0].contains("the files of the weights are unknown"), "{:?}", summary.notes);
 }
 
 /// Plans a graph with the files of its lock; returns the first problem.
@@ -549,7 +549,7 @@ fn a_graph_runs_on_what_was_fetched_and_on_nothing_else() {
     let why = plan(&bench, &registry).unwrap_err();
     let word = |path: std::path::PathBuf| path.display().to_string();
     let help = format!("run `limen-run fetch {} --cache {}`", word(bench.graph()), word(bench.cache()));
-    assert!(why.contains("was not fetched: the lock has no entry for it") && why.contains(&help), "{why}");
+    assert!(why.contains("was not fetched: the lock has no entry for the URL") && why.contains(&help), "{why}");
     let spec = limen::Spec::from_file(bench.graph()).unwrap();
     let urls: Vec<String> = spec.remote_files().into_iter().map(|(url, _)| url).collect();
     assert_eq!(urls, [url.clone()]);

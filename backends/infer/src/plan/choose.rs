@@ -211,7 +211,7 @@ fn check_identity(config: &InferConfig, model: &str, outline: &Outline, cx: &Pla
         return Err(errors);
     }
     if let Some(manifest) = &config.manifest {
-        let help = "`limen-run inspect MODEL --json` writes one";
+        let help = "run `limen-run inspect MODEL --json > MODEL.json`";
         let opened = cx.folders.open(manifest).map_err(|error| match &error {
             FileError::NotFetched { help, .. } => (error.to_string(), help.clone()),
             _ => (error.to_string(), help.into()),

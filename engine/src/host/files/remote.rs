@@ -158,7 +158,7 @@ impl RemoteFiles {
         let mut file = self.checked(url).map_err(|why| FileError::NotFetched {
             message: format!("`{}` {why}", shown_url(url)),
             help: match self.0.graph.as_str() {
-                "" => "run `limen-run fetch GRAPH` with the graph's file, and name the cache as here".into(),
+                "" => "run `limen-run fetch GRAPH` for the graph's file, with the same cache".into(),
                 graph => format!("run `limen-run fetch {graph}`"),
             },
         })?;
@@ -174,11 +174,11 @@ impl RemoteFiles {
             return Err(format!("cannot be looked up: {error}"));
         }
         let (Some(copy), Some(sha256)) = (known.files.get(url), known.sha256) else {
-            return Err("was not fetched: the lock has no entry for it".into());
+            return Err("was not fetched: the lock has no entry for the URL".into());
         };
         let at = copy.path.display();
         let mut file = InputFile::open(&copy.path).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => format!("is in the lock, but not in the cache: expected it at `{at}`"),
+            ErrorKind::NotFound => format!("is in the lock, but not in the cache: expected the file at `{at}`"),
             _ => format!("cannot be read from the cache: `{at}`: {error}"),
         })?;
         if file.size() != copy.size {

@@ -358,7 +358,7 @@ fn the_file_of_a_url_is_its_local_copy() {
     let (refused, none) = (of(RemoteFiles::refused("not JSON", "g")), of(RemoteFiles::default()));
     let why = |folders: &Folders| folders.open("hf://a/b/c").unwrap_err().to_string();
     assert_eq!(why(&refused), "`hf://a/b/c` cannot be looked up: not JSON");
-    assert_eq!(why(&none), "`hf://a/b/c` was not fetched: the lock has no entry for it");
+    assert_eq!(why(&none), "`hf://a/b/c` was not fetched: the lock has no entry for the URL");
     let only = "expected the path of a file on disk, found `s3://";
     assert!(none.output("s3://bucket/out.csv").unwrap_err().starts_with(only));
     assert!(none.admit_input("s3://bucket/in").unwrap_err().to_string().starts_with(only));

@@ -113,8 +113,8 @@ impl SafeCommand {
         };
         let count = spec.max_elements().filter(|_| spec.fixed_shape().is_some() && spec.content != Content::Text);
         let Some(count) = count else {
-            let why = if spec.content == Content::Text { "is text" } else { "has no fixed shape" };
-            let message = format!("a constant command requires a fixed number of elements, and {spec} {why}");
+            let text = if spec.content == Content::Text { "the text " } else { "" };
+            let message = format!("expected a fixed number of elements for a constant command, found {text}{spec}");
             errors.at(FIELD, message).help("write `send: last`");
             return None;
         };
@@ -211,7 +211,7 @@ impl Node for Hold {
         let OnStale { after, send, every } = &config.on_stale;
         for (key, time) in [("after", Some(after)), ("every", every.as_ref())] {
             if time.is_some_and(|time| time.as_nanos() == 0) {
-                let message = format!("`{key}` must be longer than 0, got 0");
+                let message = format!("`{key}` must be above 0 s, got 0 s");
                 errors.at(format!("on_stale.{key}"), message).help(format!("write `{key}: 100ms`"));
             }
         }
@@ -331,9 +331,9 @@ mod tests {
             ("[]", "u8[2]", Err("expected 2 numbers for u8[2], found 0")),
             ("0.5", "u8[1]", Err("`send` must have values of u8, got 0.5")),
             ("[1, 256]", "u8[2]", Err("`send` must have values of u8, got 256")),
-            ("0", "u8[4294967296,4294967296]", Err("has no fixed shape")),
-            ("0", "f32[<=3]", Err("requires a fixed number of elements, and f32[≤3] has no fixed shape")),
-            (r#""zeros""#, "text[8]", Err("is text")),
+            ("0", "u8[4294967296,4294967296]", Err("expected a fixed number of elements")),
+            ("0", "f32[<=3]", Err("expected a fixed number of elements for a constant command, found f32[≤3]")),
+            (r#""zeros""#, "text[8]", Err("found the text ")),
         ] {
             let spec: PortSpec = match spec {
                 "text[8]" => "u8[8]".parse::<PortSpec>().unwrap().with_content(Content::Text),
