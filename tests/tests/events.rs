@@ -36,7 +36,6 @@ fn every_problem_is_one_event_in_order() {
             "on_error: skip, fault: { panic_at: 3 }",
             vec![failed("call", 2, "panicked: injected by `fault`", true, OnError::Skip)],
         ),
-        ("fault: { error_at: 1 }", vec![injected(0, OnError::Stop)]),
         ("fault: { error_at: 2 }", vec![injected(1, OnError::Stop)]),
         (
             "on_error: detach, fault: { error_at: 2 }",

@@ -251,7 +251,7 @@ fn statements(mark: &str) -> Vec<Statement> {
 #[test]
 fn semantics() {
     let themes = "edges, losses, messages, memory, calls, failures, loops, events, files, scheduling, stops, joins, \
-                  filters and groups, handles, connections, descriptors, models, batches, time, measurements, output, \
+                  filters and groups, handles, connections, descriptors, fail-safe, models, batches, time, measurements, output, \
                   simulation, checking";
     let themes: Vec<&str> = themes.split(", ").collect();
     let promises = statements("Promise");

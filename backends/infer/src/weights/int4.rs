@@ -328,7 +328,7 @@ mod tests {
                 gptq.clone(),
                 "has `l.scales` as f16[4, 16], but `awq` expects f16, bf16 or f32 [groups, 128] with 1 to 4",
             ),
-            ("awq", gptq.clone(), "; try `encoding: gptq`"),
+            ("awq", gptq.clone(), ": try `encoding: gptq`"),
             (
                 "gptq",
                 with(&gptq, "l.qweight", i32, &[64]),

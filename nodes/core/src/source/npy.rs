@@ -273,7 +273,7 @@ mod tests {
             ("'<f4'", "(10, 0)", "at least one element"),
             ("'<f4'", "(1, 1, 1, 1, 1, 1, 1, 1)", "at most 6 dims, got 7"),
             ("'<f4'", "(-1, 3)", "a length cannot be negative"),
-            ("'<f4'", "(2, 3", "the header is invalid"),
+            ("'<f4'", "(2, 3", "expected a number at byte 57"),
             ("'<f4'", "(1, 4611686018427387904, 4)", "must fit into memory"),
             ("'<f4'", "(1, 9223372036854775807)", "must fit into memory"),
             ("'<f4'", "(1, 18446744073709551615, 18446744073709551615)", "must fit into memory"),
