@@ -85,8 +85,8 @@ pub enum Verb {
         /// the system's search path
         #[arg(long, env = "LIMEN_ONNXRUNTIME", value_name = "FILE", hide_env = true)]
         onnxruntime: Option<PathBuf>,
-        /// Limits for reading the file: size=2GiB,memory=4GiB,cpu=30s,wall=1m, or some of them; none:
-        /// read in this process, without limits
+        /// Limits for reading the file: one or more of size=2GiB,memory=4GiB,cpu=30s,wall=1m. With
+        /// `none`, limen reads the file in this process, without limits
         #[arg(long, env = "LIMEN_MODEL_LIMITS", value_name = "LIMITS", hide_env = true)]
         model_limits: Option<ModelLimits>,
     },

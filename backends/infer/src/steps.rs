@@ -76,7 +76,8 @@ impl TrialSteps {
         }
     }
 
-    /// Reports the next step, in words that follow the name of the runtime (`ran the model on zeros`).
+    /// Reports the next step, in words that follow the name of the runtime (`ran the model on
+    /// zeros`).
     pub(crate) fn announce(&self, runtime: Option<&str>, what: &str) {
         if let Mode::Recording(_, report) = &self.mode {
             report(TrialProgress::Doing { runtime, what });

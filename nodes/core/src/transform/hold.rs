@@ -63,7 +63,7 @@ pub enum AtEnd {
     /// The safe command.
     #[default]
     Safe,
-    /// Nothing.
+    /// The node sends no further message.
     Nothing,
 }
 
