@@ -31,8 +31,8 @@ use serde::Deserialize;
 /// The node ignores bytes outside all fields. Fields may overlap.
 ///
 /// `format: json` and `format: cbor` select numbers in an object by `path`. With `repeat`, the
-/// value is an array of exactly `repeat` numbers. The node ignores values that no field selects. A
-/// CBOR number that a field selects must not have a tag.
+/// value is an array of exactly `repeat` numbers. The node ignores all values that `fields` does
+/// not select. A CBOR number that a field selects must not have a tag.
 ///
 /// `format: csv` selects numbers in a row of text by `column`.
 ///

@@ -21,8 +21,8 @@ const MIN_SCENE: usize = 56;
 /// Generates images or plain tensors. The same config produces the same data on every machine.
 ///
 /// `counter` produces `value`. `noise` produces `value` if `shape` is set. Otherwise, the output is
-/// `image` `u8[height,width,channels]`. `scenes` and `moving` also produce the true boxes: `boxes`
-/// `f32[≤5,6]`.
+/// `image` `u8[height,width,channels]`. `scenes` and `moving` also produce the ground-truth boxes:
+/// `boxes` `f32[≤5,6]`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct SyntheticConfig {
     /// What to generate.

@@ -29,7 +29,7 @@ const MAX_PARTS: usize = 1 << 10;
 /// that shows only `fill`. The node drops all boxes after the first `max` boxes and counts the
 /// dropped boxes (`left_out`). Detectors and `nms` send the boxes with the highest scores first.
 ///
-/// Instead of `boxes`, the node accepts `quads` `f32[≤n,8]` from `decode_db`. A row of `quads`
+/// The node reads either `boxes`, or `quads` `f32[≤n,8]` from `decode_db`. A row of `quads`
 /// contains x and y of the corners: top left, top right, bottom right, bottom left. A part shows
 /// the content of the quad, stretched to a rectangle. The rectangle's width is the longer of the
 /// quad's top and bottom sides. Its height is the longer of the left and right sides. The pixel

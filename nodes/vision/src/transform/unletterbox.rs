@@ -15,8 +15,8 @@ use serde::Deserialize;
 /// Rows are x0, y0, x1, y1, score, class. The node clips boxes to the source image, and keeps
 /// scores, classes and the order of rows.
 ///
-/// Instead of `boxes`, the node accepts `quads` `f32[≤n,8]` from `decode_db`, with x and y of four
-/// corners, and produces `quads`. The node moves corners outside the image to the nearest edge
+/// The node reads either `boxes`, or `quads` `f32[≤n,8]` from `decode_db` with x and y of four
+/// corners. From `quads`, the node produces `quads`. The node moves corners outside the image to the nearest edge
 /// pixel.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct UnletterboxConfig {}
