@@ -176,7 +176,7 @@ fn contradictory_watermarks_are_refused() {
         &[("4:52 E0133", "`soft_bytes` must be at most `max_bytes` (8 B), got 9 B")],
     );
     check(&graph("soft_evict: true, soft_capacity: 2"), &[("4:52 E0133", "requires `when_full: drop_oldest`")]);
-    check(&graph("when_full: latest, max_bytes: 8B"), &[("4:70 E0133", "holds one message")]);
+    check(&graph("when_full: latest, max_bytes: 8B"), &[("4:70 E0133", "requires a `when_full` other than `latest`")]);
     check(&graph("max_bytes: 0B"), &[("4:51 E0133", "`max_bytes` must be at least 1B")]);
     check(&graph("max_bytes: 8"), &[("4:51 E0104", "expected a size such as `4MiB`, found the number 8")]);
     let inputs = |count| (0..count).map(|i| format!("i{i}: s{i}")).collect::<Vec<_>>().join(", ");

@@ -35,7 +35,7 @@ fn boxes_of_a_yolo_model_are_decoded_and_suppressed() {
     );
     refused(
         &node("layout: yolox, width: 64"),
-        &["`width` needs `height`", "a candidate per cell of 8, 16 and 32 pixels"],
+        &["`width` requires `height`", "a candidate per cell of 8, 16 and 32 pixels"],
     );
     refused(
         &node("layout: v10, multi_label: true, max_boxes: 0, classes: 0"),

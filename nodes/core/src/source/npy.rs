@@ -263,7 +263,7 @@ mod tests {
             (
                 "'>f4'",
                 "(10, 3)",
-                "little-endian elements, found >f4; save the array again: `numpy.save(file, array.astype('<f4'))`",
+                "little-endian elements, found >f4: save the array again: `numpy.save(file, array.astype('<f4'))`",
             ),
             ("'>i8'", "(10, 3)", "array.astype('<i8')"),
             ("'<c8'", "(10, 3)", "numpy.stack([array.real, array.imag], -1)"),

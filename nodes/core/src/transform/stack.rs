@@ -100,7 +100,7 @@ mod tests {
             (-1, &["f32[<=4,3]", "f32[<=5,3]"], "f32[≤4,3,2]"),
             (2, &["f32[4]", "f32[4]"], "write 0 to 1"),
             (-3, &["f32[4]", "f32[4]"], "`dim` must be -2 to 1, got -3"),
-            (0, &["f32[2,3]", "f32[4,3]"], "expected the shape of `0`, f32[2,3], found f32[4,3]"),
+            (0, &["f32[2,3]", "f32[4,3]"], "expected the shape of `0` (f32[2,3]), found f32[4,3]"),
             (0, &["u8[1,1,1,1,1,1]", "u8[1,1,1,1,1,1]"], "an input must have at most 5 dims"),
         ] {
             let given = inputs.iter().enumerate().map(|(n, spec)| (n.to_string(), spec.parse().ok()));

@@ -16,8 +16,8 @@ use serde::Deserialize;
 /// scores, classes and the order of rows.
 ///
 /// The node reads either `boxes`, or `quads` `f32[≤n,8]` from `decode_db` with x and y of four
-/// corners. From `quads`, the node produces `quads`. The node moves corners outside the image to the nearest edge
-/// pixel.
+/// corners. From `quads`, the node produces `quads`. The node moves corners outside the image to
+/// the nearest edge pixel.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct UnletterboxConfig {}
 
