@@ -12,8 +12,8 @@ use limen_tests::{PATIENCE, figure, finished, plan, turn};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 const US: u64 = 1_000;
@@ -140,15 +140,13 @@ struct Actuator {
     taken: u64,
 }
 
-fn keys() -> &'static Mutex<Vec<(u64, Sender<Command>)>> {
-    static KEYS: OnceLock<Mutex<Vec<(u64, Sender<Command>)>>> = OnceLock::new();
-    KEYS.get_or_init(Mutex::default)
-}
+/// The channel of each actuator, by its key.
+static ACTUATORS: Mutex<Vec<(u64, Sender<Command>)>> = Mutex::new(Vec::new());
 
 /// Returns the commands of the actuator with this key.
 fn commands(key: u64) -> Receiver<Command> {
     let (to, from) = channel();
-    keys().lock().unwrap().push((key, to));
+    ACTUATORS.lock().unwrap().push((key, to));
     from
 }
 
@@ -158,7 +156,7 @@ impl Node for Actuator {
         Ok(Ports::new().input("in", PortSpec::fixed(DType::U64, [])))
     }
     fn build(config: ActuatorConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let mut keys = keys().lock().unwrap();
+        let mut keys = ACTUATORS.lock().unwrap();
         let at = keys.iter().position(|(key, _)| *key == config.key).expect("the test asked for the commands");
         Ok(Actuator { to: keys.swap_remove(at).1, clock: cx.clock(), taken: 0 })
     }

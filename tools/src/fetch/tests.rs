@@ -552,7 +552,7 @@ fn a_graph_runs_on_what_was_fetched_and_on_nothing_else() {
     assert!(why.contains("was not fetched: the lock has no entry for the URL") && why.contains(&help), "{why}");
     let spec = limen::Spec::from_file(bench.graph()).unwrap();
     let urls: Vec<String> = spec.remote_files().into_iter().map(|(url, _)| url).collect();
-    assert_eq!(urls, [url.clone()]);
+    assert_eq!(urls, std::slice::from_ref(&url));
     let summary = bench.fetch(&[&url]);
     plan(&bench, &registry).unwrap();
     assert_eq!(server.requests().len(), 1);
