@@ -139,7 +139,7 @@ fn what_is_missing_is_named_and_where_it_comes_from() {
         (&no_launch, &[], &["is too old: install a version with the function `cuLaunchKernel`"]),
         (&no_cubin, &[], &["is too old: install a version with the function `nvrtcGetCUBIN`"]),
         (&stub, &[("DEVICES", "0")], &["NVIDIA's driver finds no GPU"]),
-        (&stub, &[("ARCH", "30")], &["does not support this GPU (sm_30)", "an earlier NVRTC for an older GPU"]),
+        (&stub, &[("ARCH", "30")], &["does not support this GPU (sm_30; ", "an earlier NVRTC for an older GPU"]),
     ] {
         let doctor = run(&folder, "doctor", libraries, switches);
         assert_eq!(doctor.code, Some(0), "{}", doctor.err);

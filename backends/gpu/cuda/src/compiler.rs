@@ -112,7 +112,7 @@ pub fn compile(name: &str, source: &str, arch: u32, options: &[&str]) -> Result<
                     let version =
                         version().map_or_else(|_| String::new(), |(major, minor)| format!(" {major}.{minor}"));
                     let help = "install an earlier NVRTC for an older GPU, or a later NVRTC for a newer GPU";
-                    Error::Compile(format!("NVRTC{version} does not support this GPU (sm_{arch}): {help} ({log})"))
+                    Error::Compile(format!("NVRTC{version} does not support this GPU (sm_{arch}; {log}): {help}"))
                 }
                 log => Error::Compile(log.into()),
             })

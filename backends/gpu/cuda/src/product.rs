@@ -240,7 +240,7 @@ impl Product {
             }
             // As vectors of 16 bytes.
             if !begin.is_multiple_of(16) {
-                return Err(refused("the bias must be aligned to 16 bytes"));
+                return Err(refused(&format!("the bias must be aligned to 16 bytes, got an offset of {begin} bytes")));
             }
             attribute(set(OfProduct::CUBLASLT_MATMUL_DESC_EPILOGUE), call, Epilogue::CUBLASLT_EPILOGUE_BIAS)?;
             attribute(set(OfProduct::CUBLASLT_MATMUL_DESC_BIAS_POINTER), call, buffer.address() + begin as u64)?;

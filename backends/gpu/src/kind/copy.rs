@@ -45,10 +45,15 @@ impl CopyConfig {
         let mut errors = PlanErrors::default();
         let names = own.iter().map(|device| device.name());
         let names = names.chain(DEVICES.into_iter().filter(|(_, is_built, _)| *is_built).map(|(name, ..)| name));
-        let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
-        let known = if names.is_empty() { "a device of this program (none)".into() } else { names.join(" or ") };
-        let message = format!("`device` must be {known}, got `{}`", self.device);
-        errors.at("device", message).help("write the name of a device of this program, or remove the node");
+        let names: Vec<&str> = names.collect();
+        let (message, help) = match names.first() {
+            Some(first) => (
+                format!("`device` must be `{}`, got `{}`", names.join("` or `"), self.device),
+                format!("write `device: {first}`, or remove the node"),
+            ),
+            None => (format!("this program has no devices, got `device: {}`", self.device), "remove the node".into()),
+        };
+        errors.at("device", message).help(help);
         Err(errors)
     }
 }

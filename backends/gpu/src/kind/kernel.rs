@@ -13,9 +13,10 @@ use limen::files::FileError;
 use limen::infer::{DeviceSide, DeviceUse, Infer, InferPlan};
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{Connected, Extensions, PlanErrors, Planning};
-use limen::unit::show_ns;
+use limen::unit::{show_bytes, show_ns};
 use limen_infer::BackendOptions;
 use limen_infer::{Case, Tolerance};
+use std::io::ErrorKind;
 
 /// Registers kernels of the user's own on a device, as `kind: kernel`.
 #[derive(Debug)]
@@ -60,8 +61,8 @@ impl Infer for KernelKind {
         }
         let language = check_device(&config, &mut errors);
         let most = if language == Some(Language::Cubin) { MAX_CODE } else { MAX_SOURCE };
-        let help = "name a file below the graph's folder: `.wgsl`, `.cu`, `.ptx` or `.cubin`";
-        let source = source(&config.source, most, cx).map_err(|why| _ = errors.at("source", why).help(help)).ok();
+        let source = source(&config.source, most, cx);
+        let source = source.map_err(|(why, help)| _ = errors.at("source", why).help(help)).ok();
         match config.device() {
             #[cfg(feature = "wgpu")]
             "wgpu" => shader::plan(&config, source, given, errors, cx),
@@ -145,12 +146,24 @@ fn plain(error: BackendError) -> String {
 }
 
 /// Reads a source.
-fn source(path: &str, most: u64, cx: &Planning<'_>) -> Result<Vec<u8>, String> {
+///
+/// # Errors
+/// The message and the help.
+fn source(path: &str, most: u64, cx: &Planning<'_>) -> Result<Vec<u8>, (String, String)> {
     let mut file = cx.folders.open(path).map_err(|error| match error {
-        FileError::NotFetched { message, help } => format!("{message}; {help}"),
-        error => format!("`{path}`: {}", std::io::Error::from(error)),
+        FileError::NotFetched { message, help } => (message, help),
+        error => (
+            format!("`{path}`: {}", std::io::Error::from(error)),
+            "name a file below the graph's folder: `.wgsl`, `.cu`, `.ptx` or `.cubin`".into(),
+        ),
     })?;
-    file.read_whole(most).map_err(|error| format!("`{path}`: {error}"))
+    file.read_whole(most).map_err(|error| match error.kind() {
+        ErrorKind::FileTooLarge => (
+            format!("`{path}` must be at most {}, got more", show_bytes(most)),
+            "write the path of a smaller file".into(),
+        ),
+        _ => (format!("`{path}` cannot be read: {error}"), "write the path of a file that can be read".into()),
+    })
 }
 
 /// Returns a source as text.

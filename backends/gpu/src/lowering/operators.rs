@@ -315,7 +315,7 @@ impl Lowering {
         if fact.datum_type.is_float() != (x.scalar == Scalar::F32)
             && !matches!(how, How::ArgMax { .. } | How::ArgMin { .. })
         {
-            return Err(format!("results of type {:?}", fact.datum_type));
+            return Err(format!("results of type {:?} are not supported", fact.datum_type));
         }
         let result = self.reduce(name, &x, &op.axes, how, of, value);
         let fold = self.program.kernels.last_mut().and_then(|kernel| kernel.fold.as_mut());
@@ -407,7 +407,9 @@ fn element_wise(op: &ElementWiseOp, dtype: DatumType) -> Result<Expr, Refusal> {
         return Ok(x().binary(Binary::Pow, Expr::f32(op.exponent)));
     }
     if let Some(QuantizeOperator { scale, zero_point, to }) = op.0.downcast_ref() {
-        let Some([least, greatest]) = range(*to) else { return Err(format!("results of type {to:?}")) };
+        let Some([least, greatest]) = range(*to) else {
+            return Err(format!("results of type {to:?} are not supported"));
+        };
         let x = if dtype.is_float() { x() } else { Expr::Cast(Scalar::F32, Box::new(x())) };
         let whole = x.binary(Binary::Div, Expr::f32(*scale)).unary(Unary::RoundEven);
         let shifted = whole.binary(Binary::Add, Expr::f32(*zero_point));
@@ -419,7 +421,7 @@ fn element_wise(op: &ElementWiseOp, dtype: DatumType) -> Result<Expr, Refusal> {
         let sign = if op.detect_positive { Binary::Greater } else { Binary::Less };
         return match (op.detect_positive, op.detect_negative) {
             (true, true) => Ok(is_infinite),
-            (false, false) => Err("the operator must detect an infinity".into()),
+            (false, false) => Err("`detect_positive` or `detect_negative` must be 1, got 0 for both".into()),
             _ => Ok(is_infinite.binary(Binary::And, x().binary(sign, Expr::f32(0.0)))),
         };
     }

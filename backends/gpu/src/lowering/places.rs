@@ -137,7 +137,7 @@ impl Lowering {
     ) -> Result<StridedValue, Refusal> {
         let mut reads: Vec<ArrayRead> = Vec::new();
         let mut axes = Vec::new();
-        for (dim, (before, _)) in op.pads.iter().enumerate() {
+        for (dim, (before, after)) in op.pads.iter().enumerate() {
             let (length, before) = (x.shape[dim] as i64, *before as i64);
             let mut axis = Axis::dim(dim, x.strides[dim]);
             match &op.mode {
@@ -152,7 +152,10 @@ impl Lowering {
                     };
                     let table: Vec<i64> = (0..shape[dim] as i64).map(|at| index(at - before)).collect();
                     if table.iter().any(|at| !(0..length).contains(at)) {
-                        return Err("the padding must reflect elements at most once".into());
+                        return Err(format!(
+                            "reflect padding of dim {dim} must be at most {}, got {before} and {after}",
+                            length - 1
+                        ));
                     }
                     axis = Axis { table: Some(reads.len() + 1), ..Axis::sum(Vec::new(), x.strides[dim]) };
                     let bits = table.into_iter().map(|at| at as u32).collect();

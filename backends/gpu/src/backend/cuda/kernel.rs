@@ -207,7 +207,7 @@ impl KernelCode {
         };
         module.map_err(failed)?.function(&self.entry).map_err(|error| match unsupported(context, error) {
             BackendError::Unsupported(why) if why.contains("NOT_FOUND") => BackendError::Unsupported(format!(
-                "kernel `{}` is not found: declare the kernel `extern \"C\" __global__` ({why})",
+                "kernel `{}` is not found ({why}): declare the kernel `extern \"C\" __global__`",
                 self.entry
             )),
             other => other,

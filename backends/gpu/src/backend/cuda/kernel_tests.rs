@@ -144,7 +144,12 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
         true,
         &["kernel `every` is not found", "extern \"C\""],
     );
-    refused(KERNEL, &changed("      entry: every_second\n", ""), true, &["is missing: the name of the kernel"]);
+    refused(
+        KERNEL,
+        &changed("      entry: every_second\n", ""),
+        true,
+        &["`entry` is missing", "write the kernel's name as `entry: NAME`"],
+    );
     refused(KERNEL, &changed(", { f32: 7 }]", "]"), true, &["`arguments` must have 5 entries, got 4"]);
     refused(
         KERNEL,

@@ -7,7 +7,7 @@ use crate::backend::{
 };
 use crate::device::SharedDevice;
 use crate::kernel::{KernelArgument, KernelConfig, Language, Symbols};
-use limen::backend::{Backend, Signature};
+use limen::backend::{Backend, BackendError, Signature};
 use limen::infer::{Batch, DeviceSide, InferPlan};
 use limen::node::{Connected, Cost, PlanErrors, Planning};
 use limen::policy::Isolation;
@@ -41,8 +41,8 @@ pub(super) fn plan(
     );
     let Some(entry) = &config.entry else {
         errors
-            .at("entry", "`entry` is missing: the name of the kernel")
-            .help("write `entry: NAME`, and declare `NAME` as `extern \"C\" __global__`");
+            .at("entry", "`entry` is missing")
+            .help("write the kernel's name as `entry: NAME`, and declare `NAME` as `extern \"C\" __global__`");
         ports(config, given, &mut errors)?;
         return Err(errors);
     };
@@ -58,7 +58,7 @@ pub(super) fn plan(
         let bytes = bytes.unwrap_or(0);
         u32::try_from(bytes).map_err(|_| format!("`shared` must be at most {} bytes, got {bytes}", u32::MAX))
     });
-    let help = "write the bytes of shared memory of a block, such as 1024";
+    let help = "write the size of the shared memory per block in bytes, such as 1024";
     let shared = shared.map_err(|why| _ = errors.at("shared", why).help(help)).unwrap_or(0);
     let arguments = arguments(config, &signature, &in_place, &symbols, &mut errors);
     let defines = defines(config, &symbols, &mut errors);
@@ -108,9 +108,14 @@ fn prepare<A: KernelDevice>(
     };
     let mut errors = PlanErrors::default();
     let prepared = CudaKernel::<A>::prepare(model).map_err(|error| {
-        errors
-            .at("source", format!("`{}`: {}", config.source, plain(error)))
-            .help(format!("change `{}` or the config of the node", config.source));
+        let help = match &error {
+            BackendError::Unavailable(_) => "run on a machine with an NVIDIA GPU and driver, or remove the node".into(),
+            _ => format!(
+                "correct the source in `{}`, or match `entry`, `arguments`, `block` and `shared` to the source",
+                config.source
+            ),
+        };
+        errors.at("source", format!("`{}`: {}", config.source, plain(error))).help(help);
         errors
     })?;
     let show = |numbers: [u32; 3]| numbers.map(|number| number.to_string()).join(" x ");
@@ -159,13 +164,17 @@ fn arguments(
             },
             KernelArgument::Number(number) => match number.bytes(symbols) {
                 Ok(bytes) => found.push(CudaArgument::Number { bytes, size: number.size() }),
-                Err(why) => _ = errors.at(field, why).help("write a number that fits the type, or write another type"),
+                Err(why) => {
+                    let help = "write a number that fits the type, or an expression of dims that `inputs` names";
+                    errors.at(field, why).help(help);
+                }
             },
         }
     }
     if config.arguments.is_empty() {
-        let message = "`arguments` is missing: the parameters of the kernel, in order";
-        errors.at("arguments", message).help(format!("write ports ({}), and numbers such as `{{ i32: 5 }}`", names()));
+        let help =
+            format!("write the kernel's parameters in order: ports ({}), and numbers such as `{{ i32: 5 }}`", names());
+        errors.at("arguments", "`arguments` is missing").help(help);
         return found;
     }
     let is_copied = |port: usize| in_place.iter().any(|(_, from)| *from == port);

@@ -4,7 +4,7 @@ use super::{Ports, plain, ports, refuse_fields, text, verify};
 use crate::backend::{KernelModel, WgpuKernel};
 use crate::device::Api;
 use crate::kernel::{Interface, KernelConfig, OverrideConstant, Symbols, Variable};
-use limen::backend::{Backend, Signature};
+use limen::backend::{Backend, BackendError, Signature};
 use limen::infer::{Batch, DeviceSide, InferPlan};
 use limen::message::PortSpec;
 use limen::node::{Connected, Cost, PlanErrors, Planning};
@@ -53,9 +53,11 @@ pub(super) fn plan(
     let note = format!("{} workgroups of {x} x {y} x {z} threads", groups.map(|n| n.to_string()).join(" x "));
     let mut errors = PlanErrors::default();
     let prepared = WgpuKernel::prepare(model).map_err(|error| {
-        errors
-            .at("source", format!("`{}`: {}", config.source, plain(error)))
-            .help(format!("change `{}`, `grid` or `constants`", config.source));
+        let help = match &error {
+            BackendError::Unavailable(_) => "run on a machine with a Vulkan driver, or remove the node".into(),
+            _ => format!("correct the source in `{}`, or change `grid` or `constants`", config.source),
+        };
+        errors.at("source", format!("`{}`: {}", config.source, plain(error))).help(help);
         errors
     })?;
     let verified = config.verify.as_ref().map(|file| verify(config, file, &prepared, cx)).transpose()?;
