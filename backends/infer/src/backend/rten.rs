@@ -245,7 +245,7 @@ impl Runtime for RtenRuntime {
         let depth = longer.iter().fold(artifact.outline.depth, |depth, (nodes, longer)| depth + nodes * longer);
         if depth > MAX_DEPTH {
             return Err(BackendError::Unsupported(format!(
-                "a chain of operators must have at most {MAX_DEPTH} on rten, got {depth}"
+                "a chain must have at most {MAX_DEPTH} operators on rten, got {depth}"
             )));
         }
         let mut options = ModelOptions::with_all_ops();
@@ -577,7 +577,7 @@ mod tests {
         };
         assert_eq!(prepare(MAX_DEPTH).map(drop), Ok(()));
         let error = prepare(MAX_DEPTH + 1).unwrap_err().to_string();
-        assert!(error.contains("a chain of operators must have at most 4096 on rten, got 4097"), "{error}");
+        assert!(error.contains("a chain must have at most 4096 operators on rten, got 4097"), "{error}");
         assert!(prepare(20_000).is_err());
     }
 

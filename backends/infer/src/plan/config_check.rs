@@ -69,8 +69,10 @@ impl InferConfig {
                 errors.at("precision", message).help("remove `precision`, or write `backend: wgpu` or `backend: cuda`");
             }
             if self.verify.as_ref().is_none_or(|verify| verify.case.is_none()) {
+                let precision = self.precision.name();
+                let message = format!("`precision: {precision}` requires `verify` with a recorded `case`, got none");
                 errors
-                    .at("precision", "`precision` with 2 or 3 decimal digits requires a recorded case")
+                    .at("precision", message)
                     .help("write `verify: { case: case.npz, atol: 0.01 }`, or remove `precision`");
             }
         }

@@ -86,12 +86,12 @@ pub(super) fn unusable<R: crate::onnx::Runtime>(model: &str, error: &BackendErro
         BackendError::Model(_) => return unreadable(model, error),
         // A runtime of its own for the device.
         _ if R::NAME != R::BACKEND => {
-            let help = format!("write `provider: cpu`, or use another backend than `{}`", R::NAME);
+            let help = format!("write `provider: cpu`, or a `backend` other than `{}`", R::BACKEND);
             errors.at("provider", format!("`{model}`: {error}")).help(help);
             return errors;
         }
         _ => format!(
-            "use another backend than `{}`; `backend: auto` uses the first backend that runs the model",
+            "write `backend: auto` to use the first backend that runs the model, or a `backend` other than `{}`",
             R::NAME
         ),
     };

@@ -220,7 +220,14 @@ fn planned(
     let config = InferConfig::deserialize(&node.config).map_err(|error| wrong(error.to_string()))?;
     // The parent has them.
     config.check_names(runtimes).map_err(|_| {
-        wrong("the request names a backend of another program: call `limen_infer::trial::serve` first in `main`".into())
+        let known = runtimes.names();
+        let mut named = std::iter::once(&*config.backend).chain(config.compared().map(|(_, name)| name));
+        let name = named.find(|name| !known.contains(name)).unwrap_or(&config.backend);
+        let mut errors = PlanErrors::default();
+        errors
+            .node(format!("backend `{name}` is not registered in the trial process"))
+            .help(format!("call `limen_infer::trial::serve` first in `main` of the program that registers `{name}`"));
+        errors
     })?;
     let model = config.model.clone().ok_or_else(|| wrong("the config has no `model`".into()))?;
     let given = node.given.iter().map(|(port, given)| (port.clone(), given.as_ref().and_then(GivenSpec::spec)));

@@ -97,7 +97,7 @@ pub(super) fn run_trial(
     };
     let name = program.display().to_string();
     let begun = Instant::now();
-    let stdin = request_file(request, memory).map_err(|error| not_begun("the request", error))?;
+    let stdin = request_file(request, memory).map_err(|error| not_begun("the request cannot be written", error))?;
     // The child inherits nothing of this process but its environment.
     let child = Command::new(program)
         .arg(ARGUMENT)

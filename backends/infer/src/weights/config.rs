@@ -321,7 +321,7 @@ pub(super) mod tests {
             (json!({ "file": "bad.npz", "tensor": "w" }), "file: `bad.npz` is not a readable .npz"),
             (
                 json!({ "file": "w.npy", "transform": [{ "scale": 2.0 }, { "reshape": [5] }] }),
-                "transform: step 2, for `w.npy`: [2, 3] cannot be reshaped to [5]",
+                "transform: step 2, for `w.npy`: the shape [2, 3] cannot be reshaped to [5]",
             ),
         ] {
             let error = load(folder.path(), config).unwrap_err();

@@ -62,7 +62,7 @@ impl Weights {
             WeightTransform::Reshape(shape) => {
                 let elements = shape.iter().try_fold(1usize, |n, dim| n.checked_mul(*dim));
                 if elements != Some(self.elements()) {
-                    return Err(format!("{:?} cannot be reshaped to {shape:?}", self.shape));
+                    return Err(format!("the shape {:?} cannot be reshaped to {shape:?}", self.shape));
                 }
                 Ok(Weights { shape: shape.clone(), ..self })
             }
@@ -94,7 +94,7 @@ impl Weights {
         let mut sorted = order.to_vec();
         sorted.sort_unstable();
         if !sorted.into_iter().eq(0..self.shape.len()) {
-            return Err(format!("`transpose` must be a permutation of the dims of {:?}, got {order:?}", self.shape));
+            return Err(format!("`transpose` must list each dim of the shape {:?} once, got {order:?}", self.shape));
         }
         let mut strides = vec![1; self.shape.len()];
         for at in (1..self.shape.len()).rev() {
@@ -120,7 +120,11 @@ impl Weights {
 
     fn slice(mut self, WeightSlice { axis, from, to }: WeightSlice) -> Result<Weights, String> {
         let Some(length) = self.shape.get(axis).copied() else {
-            return Err(format!("`axis` must be a dim of {:?}, got {axis}", self.shape));
+            return Err(format!(
+                "`axis` must be below {} for the shape {:?}, got {axis}",
+                self.shape.len(),
+                self.shape
+            ));
         };
         if from >= to || to > length {
             return Err(format!(
@@ -216,10 +220,10 @@ mod tests {
     #[test]
     fn a_transform_that_does_not_fit_is_an_error() {
         let steps = [
-            (r#"{"transpose": [0]}"#, "must be a permutation of the dims of [2, 3], got [0]"),
-            (r#"{"transpose": [0, 0]}"#, "must be a permutation"),
+            (r#"{"transpose": [0]}"#, "`transpose` must list each dim of the shape [2, 3] once, got [0]"),
+            (r#"{"transpose": [0, 0]}"#, "must list each dim"),
             (r#"{"reshape": [4]}"#, "[2, 3] cannot be reshaped to [4]"),
-            (r#"{"slice": {"axis": 2, "to": 1}}"#, "`axis` must be a dim of [2, 3], got 2"),
+            (r#"{"slice": {"axis": 2, "to": 1}}"#, "`axis` must be below 2 for the shape [2, 3], got 2"),
             (r#"{"slice": {"axis": 1, "from": 2, "to": 2}}"#, "must be a range within the length 3 of dim 1"),
             (r#"{"slice": {"axis": 1, "to": 4}}"#, "must be a range within the length 3 of dim 1"),
             (r#"{"cast": "u8"}"#, "must fit in u8, got -1"),

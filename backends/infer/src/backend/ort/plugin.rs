@@ -172,8 +172,8 @@ pub(super) fn why_no_session(error: &str) -> BackendError {
     // The text in front of it is about the source of ONNX Runtime.
     if let Some(at) = error.find("Failed to get a WebGPU adapter") {
         return BackendError::Unavailable(format!(
-            "the plugin supports no adapter of the driver: install a later driver, such as Mesa 25.0, or write \
-             `provider: cpu` ({})",
+            "the plugin found no WebGPU adapter that it supports ({}): install a newer driver, such as Mesa 25.0, or \
+             write `provider: cpu`",
             error[at..].trim()
         ));
     }
@@ -194,7 +194,7 @@ mod tests {
             ),
             (
                 "EP_FAIL : /source.cc:136 Initialize() Failed to get a WebGPU adapter: No supported adapters.\n",
-                &["driver, such as Mesa", "`provider: cpu` (Failed to get a WebGPU adapter: No supported adapters.)"],
+                &["(Failed to get a WebGPU adapter: No supported adapters.): install", "or write `provider: cpu`"],
             ),
             ("something else", &["something else"]),
         ] {

@@ -383,7 +383,9 @@ fn what_is_wrong_on_every_backend_is_said_once() {
             let error = plan(&folder.path().to_string_lossy(), config).unwrap_err();
             assert!(error.contains(&format!("Field(\"{field}\")")), "{backend}: {error}");
             assert_eq!(error.matches(why).count(), 1, "{backend}: {why}: {error}");
-            for never in ["use another backend", "no backend of this program", "not supported"] {
+            for never in
+                ["use another backend", "a `backend` other than", "no backend of this program", "not supported"]
+            {
                 assert!(!error.contains(never), "{backend}: {error}");
             }
         }

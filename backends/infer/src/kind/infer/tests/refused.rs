@@ -58,6 +58,6 @@ fn a_type_that_rten_lacks_is_mended_by_another_backend() {
         let config = json!({ "model": "m.onnx", "backend": "rten" });
         let why = plan(&folder.path().to_string_lossy(), config).unwrap_err();
         assert!(why.contains("type") && !why.contains("trial: F") && !why.contains("another value"), "{why}");
-        assert!(why.contains("use another backend than `rten`"), "{why}");
+        assert!(why.contains("a `backend` other than `rten`"), "{why}");
     }
 }
