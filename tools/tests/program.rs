@@ -576,7 +576,7 @@ fn a_graph_with_inlets_and_outlets_is_planned_and_not_run() {
     let graph = "version: 1\nnodes:\n  a: { kind: inlet, config: { spec: u64 } }\n  z: { kind: outlet, from: a }\n";
     let folder = Folder::with("inlet", graph);
     folder.run("check graph.yaml").expect(0, "2 nodes, 1 edge: ok", "");
-    folder.run("graph.yaml").expect(2, "", "a program must take `a`, `z` before the start: run");
+    folder.run("graph.yaml").expect(2, "", "no program is connected to the inlets and outlets `a`, `z`: run");
     assert_eq!(folder.run("graph.yaml --json").json()["outcome"], "not started");
 }
 

@@ -102,7 +102,8 @@ pub(super) fn recorders(record: &Tree, nodes: &[NodeSpec], problems: &mut Proble
     let outputs = chosen(&mut config, connected(nodes), problems);
     if outputs.is_empty() && problems.0.len() == before {
         let help = "remove `only` and `except`, or connect the nodes";
-        problems.push(Problem::new("E0105", place.clone(), "`record` must select at least one connection").help(help));
+        problems
+            .push(Problem::new("E0105", place.clone(), "`record` must select at least 1 connection, got 0").help(help));
     }
     let path = config.get("path").and_then(Tree::as_text).map(str::to_string);
     let mut recorders = Vec::new();

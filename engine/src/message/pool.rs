@@ -113,7 +113,7 @@ impl Pool {
         let total = total.ok_or_else(|| format!("cannot allocate {slots} slots of {slot_bytes} bytes"))?;
         let in_all = slots.checked_mul(rows).filter(|n| (1..=MOST_ROWS).contains(n));
         if in_all.is_none() {
-            return Err(format!("cannot allocate {slots} slots of {rows} rows of {spec}"));
+            return Err(format!("a pool must have 1 to {MOST_ROWS} rows, got {slots} slots of {rows} rows ({spec})"));
         }
         let layout = Layout::from_size_align(total.max(ALIGN), ALIGN).map_err(|e| e.to_string())?;
         // The small tables are reserved first, so that a refusal by the system leaves nothing to

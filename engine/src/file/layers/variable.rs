@@ -143,8 +143,13 @@ impl<'a> Variables<'a> {
             let mut there: Vec<&&str> = parameters.keys().collect();
             there.sort();
             let there: Vec<String> = there.into_iter().map(|name| format!("`{name}`")).collect();
-            let help = if there.is_empty() {
-                "write a parameter of the subgraph, or a variable that begins with `LIMEN_`".to_string()
+            let help = if there.is_empty() && is_variable {
+                let variable = name.to_ascii_uppercase();
+                format!(
+                    "declare `{name}` in `parameters` of a subgraph, or write a variable such as `LIMEN_{variable}`"
+                )
+            } else if there.is_empty() {
+                "write the name of a variable, such as `LIMEN_RATE`".to_string()
             } else {
                 format!("write one of {}", there.join(", "))
             };

@@ -40,7 +40,7 @@ impl SpecReader<'_> {
                 }
                 Some(first) => {
                     let message = format!("duplicate node `{}`, also defined at {first}", key.name);
-                    self.problem("E0149", &key.place, message, format!("rename this node `{}`", key.name));
+                    self.problem("E0149", &key.place, message, format!("rename one of the two nodes `{}`", key.name));
                 }
             }
         }

@@ -212,7 +212,8 @@ impl Wired {
             return Ok(());
         }
         Err(RunError::Refused(format!(
-            "a program must take {} before the start: run the graph from the program that embeds the graph",
+            "no program is connected to the inlets and outlets {}: run the graph from the program that embeds the \
+             graph",
             names.join(", ")
         )))
     }
