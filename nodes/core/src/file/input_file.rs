@@ -2,6 +2,8 @@
 
 use limen::Folders;
 use limen::files::InputFile;
+use limen::unit::show_bytes;
+use std::io::ErrorKind;
 
 /// A problem with a file found while planning: the message and the help.
 pub type FileProblem = (String, String);
@@ -14,8 +16,12 @@ pub fn open(path: &str, folders: &Folders) -> Result<InputFile, FileProblem> {
 /// Reads a regular file that the graph may read, of at most `most` bytes.
 pub fn read_whole(path: &str, folders: &Folders, most: u64) -> Result<Vec<u8>, FileProblem> {
     let read = open(path, folders)?.read_whole(most);
-    read.map_err(|error| {
-        (format!("`{path}` cannot be read: {error}"), "write the path of a smaller file that can be read".into())
+    read.map_err(|error| match error.kind() {
+        ErrorKind::FileTooLarge => {
+            let most = show_bytes(most);
+            (format!("`{path}` must be at most {most}, got more"), "write the path of a smaller file".into())
+        }
+        _ => (format!("`{path}` cannot be read: {error}"), "write the path of a file that can be read".into()),
     })
 }
 
@@ -49,6 +55,6 @@ mod tests {
         std::fs::write(folder.path().join("f"), "1234").unwrap();
         assert_eq!(read_whole("f", &folders, 4), Ok(b"1234".to_vec()));
         let (message, _) = read_whole("f", &folders, 3).unwrap_err();
-        assert!(message.contains("`f` cannot be read: the file must be at most 3 B"), "{message}");
+        assert!(message.contains("`f` must be at most 3 B, got more"), "{message}");
     }
 }

@@ -62,7 +62,7 @@ impl SerialSink {
     }
 
     fn close(&mut self) {
-        let why = || "the device disappeared within a message".into();
+        let why = || "the device disappeared in the middle of a message".into();
         self.partial.lose(u64::from(self.out.has_pending()), why);
         let closed = std::mem::take(&mut self.out);
         self.port.close(self.clock.now(), closed.failed().unwrap_or_else(|| "the device disappeared".into()));

@@ -77,7 +77,7 @@ pub struct TcpSink {
 
 impl TcpSink {
     fn disconnect(&mut self, at: usize) {
-        let why = || "the connection ended within a message".into();
+        let why = || "the connection ended in the middle of a message".into();
         self.links.counts.partial.lose(u64::from(self.links.peers[at].has_pending()), why);
         self.links.close(at);
     }

@@ -62,7 +62,7 @@ impl SerialSource {
     /// Closes the device because it is gone.
     fn close(&mut self, now: Time, why: impl Into<String>) {
         self.port.close(now, why);
-        let why = || "the device disappeared within a message".into();
+        let why = || "the device disappeared in the middle of a message".into();
         self.partial.lose(u64::from(self.deframer.is_partial()), why);
         self.deframer.clear();
     }

@@ -106,7 +106,7 @@ impl TcpSource {
                     }
                 }
                 None if peer.is_closed => {
-                    let why = || "the connection ended within a message".into();
+                    let why = || "the connection ended in the middle of a message".into();
                     self.links.counts.partial.lose(u64::from(peer.deframer.is_partial()), why);
                     self.links.close(self.at);
                 }

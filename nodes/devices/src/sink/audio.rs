@@ -145,7 +145,8 @@ impl AudioSink {
         self.device.count_disconnect(why);
         let unheard = self.unheard();
         self.unplayed.lose(unheard, || "the device disappeared before it played the messages".into());
-        self.unsent.lose(u64::from(!self.pending.is_empty()), || "the device disappeared within a message".into());
+        self.unsent
+            .lose(u64::from(!self.pending.is_empty()), || "the device disappeared in the middle of a message".into());
         self.clear();
         self.device.close(self.clock.now());
     }

@@ -179,7 +179,7 @@ fn start(ask: &Ask, device: &str, channels: usize, descriptors: &Descriptors) ->
 impl AudioSource {
     fn close(&mut self, now: Time) {
         self.device.close(now);
-        let undelivered = || "the device disappeared within a message".into();
+        let undelivered = || "the device disappeared in the middle of a message".into();
         self.counts.undelivered.lose(u64::from(self.filled > 0), undelivered);
         self.counts
             .overrun

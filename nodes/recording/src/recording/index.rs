@@ -255,8 +255,14 @@ impl<R: Read + Seek> Index<R> {
         }
         let messages = messages(&self.chunk);
         let times = index.message_start_time..=index.message_end_time;
-        if messages.iter().any(|message| !times.contains(&message.time)) {
-            return wrong(from, "a message of a chunk is outside the time range in the index");
+        if let Some(message) = messages.iter().find(|message| !times.contains(&message.time)) {
+            return wrong(
+                from,
+                format!(
+                    "expected messages from {} to {} ns in the chunk, as in the index, found one at {} ns",
+                    index.message_start_time, index.message_end_time, message.time
+                ),
+            );
         }
         self.used.extend(messages.iter().map(|message| message.channel));
         let mut is_indexed = vec![false; messages.len()];

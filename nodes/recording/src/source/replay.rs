@@ -402,8 +402,11 @@ impl Node for Replay {
             }
         }
         if let Some((at, why)) = &survey.unreadable.first {
-            let bytes = survey.unreadable.bytes;
-            ports = ports.notice(format!("cannot read {bytes} bytes of `{}`, from byte {at} on: {why}", config.path));
+            let Unreadable { bytes, places, .. } = &survey.unreadable;
+            ports = ports.notice(format!(
+                "cannot read {bytes} bytes of `{}` (places: {places}, first at byte {at}: {why})",
+                config.path
+            ));
         } else if survey.unreadable.is_cut {
             ports = ports
                 .notice(format!("reads `{}`, which has no index because the recording was not finished", config.path));
@@ -462,7 +465,8 @@ impl Node for Replay {
         let unreadable = if now.places > self.unreadable.places { now } else { &self.unreadable };
         to.set("unreadable_bytes", unreadable.bytes as f64);
         if let Some((at, why)) = &unreadable.first {
-            to.note(format!("{} bytes of the file cannot be read, from byte {at} on: {why}", unreadable.bytes));
+            let Unreadable { bytes, places, .. } = unreadable;
+            to.note(format!("unreadable bytes of the file: {bytes} (places: {places}, first at byte {at}: {why})"));
         }
         if *other_clock > 0 {
             to.note(format!(

@@ -166,7 +166,7 @@ pub(crate) fn read(
     let file = InputFile::again(real).map_err(|e| NodeError::file(path, e))?;
     let read = file.take(most + 1).read_to_end(into).map_err(|e| NodeError::file(path, e))?;
     if read as u64 > most {
-        let why = format!("a file of {largest} must be at most {most} bytes, got more");
+        let why = format!("the file must be at most {most} bytes for {largest}, got more");
         return Err(NodeError::input(path.display().to_string(), why));
     }
     Ok(())
@@ -239,7 +239,7 @@ impl<'a> Encoded<'a> {
 
 fn decode_png<R: BufRead + Seek>(mut reader: png::Reader<R>, size: Size, into: &mut [u8]) -> Result<(), String> {
     let (color, _) = reader.output_color_type();
-    let bytes = reader.output_buffer_size().ok_or("the image is too large")?;
+    let bytes = reader.output_buffer_size().ok_or("the size of the image must fit 64 bits, got more")?;
     if bytes == into.len() {
         return reader.next_frame(into).map(drop).map_err(|e| e.to_string());
     }
