@@ -165,7 +165,7 @@ fn host_header(text: &str, variable: Variable<'_>) -> Result<HostHeader, String>
         return Err(wrong());
     }
     let value = variable(named).ok_or_else(|| format!("--header-env: {named} is not set"))?;
-    Ok(HostHeader { host: host.into(), name, value: secret(&value)? })
+    Ok(HostHeader { host: host.into(), name, value: secret(&value, named)? })
 }
 
 impl FetchedEntry {

@@ -22,7 +22,8 @@ fn unreadable(found: &Repair) -> String {
     match &found.unreadable.first {
         Some((at, why)) if found.unreadable.bytes == 0 => format!("byte {at}: {}", one_line(why)),
         Some((at, why)) => {
-            format!("{} bytes from byte {at} on cannot be read: {}", found.unreadable.bytes, one_line(why))
+            let (bytes, places) = (found.unreadable.bytes, found.unreadable.places);
+            format!("{bytes} bytes cannot be read (places: {places}, first at byte {at}: {})", one_line(why))
         }
         None => "the index is missing".into(),
     }

@@ -80,7 +80,9 @@ impl Address {
         let path = encode_path(path);
         let uri = web(&format!("{}/{owner}/{name}/resolve/{revision}/{path}", hub.trim_end_matches('/')))?;
         let login = match variable("HF_TOKEN") {
-            Some(token) => Login::Header(HeaderName::from_static("authorization"), secret(&format!("Bearer {token}"))?),
+            Some(token) => {
+                Login::Header(HeaderName::from_static("authorization"), secret(&format!("Bearer {token}"), "HF_TOKEN")?)
+            }
             None => Login::None,
         };
         Ok(Address { uri, login, has_commit: true })
@@ -95,7 +97,7 @@ impl Address {
         let region = variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION"));
         let region = region.unwrap_or_else(|| "us-east-1".into());
         if !region.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
-            return Err("AWS_REGION must be a region such as `eu-central-1`".into());
+            return Err(format!("AWS_REGION must be a region such as `eu-central-1`, got {region:?}"));
         }
         let key = encode_path(key);
         let uri = match variable("AWS_ENDPOINT_URL_S3").or_else(|| variable("AWS_ENDPOINT_URL")) {
@@ -137,9 +139,10 @@ pub(super) fn web(url: &str) -> Result<Uri, String> {
     }
 }
 
-/// Makes a header that is never shown.
-pub(super) fn secret(value: &str) -> Result<HeaderValue, String> {
-    let mut value = HeaderValue::from_str(value).map_err(|_| "a credential has characters that no header may have")?;
+/// Makes a header that is never shown. `variable` is the environment variable with the credential.
+pub(super) fn secret(value: &str, variable: &str) -> Result<HeaderValue, String> {
+    let wrong = |_| format!("the value of `{variable}` has characters that an HTTP header must not contain");
+    let mut value = HeaderValue::from_str(value).map_err(wrong)?;
     value.set_sensitive(true);
     Ok(value)
 }

@@ -66,9 +66,9 @@ impl Lock {
         let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
         let is_sum = |sum: &str| sum.len() == 64 && sum.bytes().all(is_digit);
         match lock.files.iter().find(|(_, file)| !is_sum(&file.sha256)) {
-            Some((url, _)) => {
-                let url = one_line(url);
-                Err(wrong(format!("`sha256` of `{url}` must be 64 lower-case hexadecimal digits")))
+            Some((url, file)) => {
+                let (url, sum) = (one_line(url), one_line(&file.sha256));
+                Err(wrong(format!("`sha256` of `{url}` must be 64 lower-case hexadecimal digits, got `{sum}`")))
             }
             None => Ok(lock),
         }

@@ -194,8 +194,10 @@ impl Request<'_> {
     /// Returns the headers of a request; credentials only where they belong.
     fn headers_for(&self, uri: &Uri, part: &Part) -> Result<HeaderMap, AttemptFailure> {
         let mut headers = HeaderMap::new();
-        let text =
-            |value: &str| HeaderValue::from_str(value).map_err(|_| Final("a header has wrong characters".into()));
+        let text = |name: &str, value: &str| {
+            let wrong = |_| Final(format!("the header `{name}` has characters that an HTTP header must not contain"));
+            HeaderValue::from_str(value).map_err(wrong)
+        };
         let host = uri.authority().map_or("", |host| host.as_str());
         for header in self.headers.iter().filter(|header| header.host.eq_ignore_ascii_case(host)) {
             headers.insert(header.name.clone(), header.value.clone());
@@ -210,18 +212,18 @@ impl Request<'_> {
                 signed.extend(key.token.as_deref().map(|token| ("x-amz-security-token", token)));
                 let authorization = key.authorization("s3", uri.path(), &signed, &time);
                 for (name, value) in signed {
-                    let mut value = text(value)?;
+                    let mut value = text(name, value)?;
                     value.set_sensitive(true);
                     headers.insert(HeaderName::from_static(name), value);
                 }
-                let mut value = text(&authorization)?;
+                let mut value = text("authorization", &authorization)?;
                 value.set_sensitive(true);
                 headers.insert(header::AUTHORIZATION, value);
             }
         }
         if let Some(tag) = part.tag() {
-            headers.insert(header::RANGE, text(&format!("bytes={}-", part.len()))?);
-            headers.insert(header::IF_RANGE, text(tag)?);
+            headers.insert(header::RANGE, text("range", &format!("bytes={}-", part.len()))?);
+            headers.insert(header::IF_RANGE, text("if-range", tag)?);
         }
         Ok(headers)
     }
