@@ -231,12 +231,16 @@ impl Product {
         attribute(set(OfProduct::CUBLASLT_MATMUL_DESC_TRANSA), call, b.operation)?;
         attribute(set(OfProduct::CUBLASLT_MATMUL_DESC_TRANSB), call, a.operation)?;
         if let Some((buffer, offset)) = &of.bias {
-            let outside = || refused("the bias must end within the buffer of the bias");
+            let bytes = buffer.bytes();
+            let outside = || refused(&format!("the bias must end within {bytes} bytes, got more"));
             let begin = offset.checked_mul(of.result.bytes()).ok_or_else(outside)?;
             let end =
                 of.n.checked_mul(of.result.bytes()).and_then(|bytes| bytes.checked_add(begin)).ok_or_else(outside)?;
-            if !Arc::ptr_eq(buffer.context(), context) || end > buffer.bytes() {
-                return Err(outside());
+            if !Arc::ptr_eq(buffer.context(), context) {
+                return Err(refused("expected a bias on the device of the product, found a bias on another device"));
+            }
+            if end > bytes {
+                return Err(refused(&format!("the bias must end within {bytes} bytes, got {end}")));
             }
             // As vectors of 16 bytes.
             if !begin.is_multiple_of(16) {

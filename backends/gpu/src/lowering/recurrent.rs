@@ -37,7 +37,7 @@ impl Lowering {
         let xh = if op.projected { x } else { self.product(&x, &given.value(1)?, bias(0)?.as_ref()) };
         let mut state = given.value(given.len() - 1)?;
         if state.len() != batch * hidden {
-            return Err(format!("the state must have {} elements, got {:?}", batch * hidden, state.shape));
+            return Err(format!("the state must have {} elements, got {}", batch * hidden, state.len()));
         }
         if !state.is_whole() {
             state = self.copy("GRU", &state);

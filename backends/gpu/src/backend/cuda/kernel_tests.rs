@@ -169,7 +169,7 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
         KERNEL,
         &changed("block: [2]", "block: [2048]"),
         true,
-        &["`block` must be at most 1024 along this dim, got 2048"],
+        &["`block` must be at most 1024 along x, got 2048"],
     );
     refused(
         KERNEL,

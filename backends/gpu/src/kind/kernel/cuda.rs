@@ -49,8 +49,9 @@ pub(super) fn plan(
     let Ports { symbols, signature, groups: blocks, in_place } = ports(config, given, &mut errors)?;
     let threads = grid("block", &config.block, &symbols, &mut errors);
     for (field, numbers, most) in [("grid", blocks, MAX_BLOCKS), ("block", threads, MAX_THREADS)] {
-        for (number, most) in std::iter::zip(numbers, most).filter(|(number, most)| number > most) {
-            let message = format!("`{field}` must be at most {most} along this dim, got {number}");
+        let along = ["x", "y", "z"].into_iter().zip(numbers).zip(most);
+        for ((axis, number), most) in along.filter(|((_, number), most)| number > most) {
+            let message = format!("`{field}` must be at most {most} along {axis}, got {number}");
             errors.at(field, message).help(format!("write at most {most}, and let each thread compute more elements"));
         }
     }
