@@ -36,6 +36,7 @@
 // and `mlp`.
 #![cfg_attr(not(any(feature = "rten", feature = "tract", feature = "ort")), allow(dead_code, unused_imports))]
 
+mod array;
 mod backend;
 mod base;
 mod cache;
@@ -61,6 +62,7 @@ pub mod internal {
     pub use crate::onnx::{NARROWS_CONSTANTS, NARROWS_FLOATS, capabilities, computes_doubles};
 }
 
+pub use array::{Quantized, Weights};
 pub use backend::*;
 pub use base::{BEYOND_TOLERANCE, BackendOptions};
 pub use cache::Compiled;
@@ -73,7 +75,7 @@ pub use plan::{
 };
 pub use record::{RecordRequest, RecordedCase, record_case};
 pub use verify::{Case, CaseError, Tolerance};
-pub use weights::{Encoding, Quantize, Quantized, WeightConfig, WeightSlice, WeightTransform, Weights};
+pub use weights::{Encoding, Quantize, WeightConfig, WeightSlice, WeightTransform};
 
 /// Adds the kinds that run models: `Registry::new().with(limen_infer::register)`.
 pub fn register(registry: limen::Registry) -> limen::Registry {

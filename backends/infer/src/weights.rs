@@ -7,15 +7,9 @@ mod config;
 mod encoding;
 mod file;
 mod int4;
-mod npy;
-mod tensor;
 mod transform;
 
 pub use config::WeightConfig;
 pub use encoding::Encoding;
 pub(crate) use file::{FileTensor, read, tensors, whole};
-#[cfg(test)]
-pub(crate) use npy::parse_npy;
-pub(crate) use npy::read_npz;
-pub use tensor::{Quantized, Weights};
 pub use transform::{Quantize, WeightSlice, WeightTransform};

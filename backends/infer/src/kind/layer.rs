@@ -1,7 +1,8 @@
 //! One layer: its config, its weights, and its arithmetic.
 
+use crate::array::Weights;
 use crate::base::Access;
-use crate::weights::{WeightConfig, Weights};
+use crate::weights::WeightConfig;
 use limen::Folders;
 use limen::files::remote_scheme;
 use limen::message::DType;

@@ -1,9 +1,9 @@
 //! A recorded case: its arrays, how they are read, and whether they fit a model.
 
+use crate::array::{Weights, read_npz};
 use crate::base::Access;
 use crate::base::sha256;
 use crate::base::{caught, port_name};
-use crate::weights::{Weights, read_npz};
 use limen::backend::{BackendError, Signature, TensorSpec};
 use limen::files::InputFile;
 use limen::message::Dim;

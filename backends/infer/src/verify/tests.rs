@@ -2,8 +2,8 @@
 
 use super::test_files::{f32s, npy, write_npz};
 use super::*;
+use crate::array::parse_npy;
 use crate::backend::{Mock, MockConfig, MockPrepared};
-use crate::weights::parse_npy;
 use limen::backend::Backend;
 use std::collections::BTreeMap;
 use std::path::Path;

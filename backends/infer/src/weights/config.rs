@@ -3,8 +3,8 @@
 use super::encoding::Encoding;
 use super::file::{FileTensor, tensors, whole};
 use super::int4::Int4Layout;
-use super::tensor::Weights;
 use super::transform::WeightTransform;
+use crate::array::Weights;
 use crate::base::{check_sum, sha256};
 use limen::Folders;
 use limen::files::FileError;

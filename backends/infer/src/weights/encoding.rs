@@ -3,7 +3,7 @@
 //! What is widened takes at most as much memory as a file may have.
 
 use super::file::MAX_BYTES;
-use super::tensor::Weights;
+use crate::array::Weights;
 use crate::base::Access;
 use limen::message::DType;
 use limen::unit::show_bytes;

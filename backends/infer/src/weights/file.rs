@@ -1,8 +1,8 @@
 //! Files of tensors: SafeTensors, `.npy` and `.npz`.
 
 use super::encoding::Encoding;
-use super::npy::{parse_npy, read_npz};
-use super::tensor::Weights;
+use crate::array::Weights;
+use crate::array::{parse_npy, read_npz};
 use crate::base::caught;
 use limen::files::InputFile;
 use limen::message::DType;

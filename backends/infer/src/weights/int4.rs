@@ -6,7 +6,7 @@
 
 use super::encoding::{Encoding, finite, room, widened};
 use super::file::FileTensor;
-use super::tensor::Weights;
+use crate::array::Weights;
 use crate::base::Access;
 use limen::message::DType;
 

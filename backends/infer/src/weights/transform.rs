@@ -1,6 +1,6 @@
 //! Transforms of weights, applied when they are loaded.
 
-use super::tensor::{Quantized, Weights};
+use crate::array::{Quantized, Weights};
 use crate::base::Access;
 use limen::message::DType;
 use schemars::JsonSchema;

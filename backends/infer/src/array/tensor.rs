@@ -37,7 +37,7 @@ impl Weights {
     }
 
     /// Whether the elements are of a floating-point type.
-    pub(super) fn is_float(&self) -> bool {
+    pub(crate) fn is_float(&self) -> bool {
         matches!(self.dtype, DType::F32 | DType::F16 | DType::BF16 | DType::F64)
     }
 }

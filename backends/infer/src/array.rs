@@ -1,0 +1,7 @@
+//! Dense tensors in memory, and NumPy's files of them.
+
+mod npy;
+mod tensor;
+
+pub(crate) use npy::{parse_npy, read_npz};
+pub use tensor::{Quantized, Weights};
