@@ -3,10 +3,11 @@
 
 use crate::base::sha256;
 use crate::onnx::{Elem, Input, Op, Outline, computes_doubles};
-use crate::weights::{Encoding, FileTensor, read, tensors, whole};
+use crate::weights::{TensorFile, TensorInfo, WeightFormat, read, whole};
 use limen::backend::BackendError;
-use limen::files::InputFile;
+use limen::files::{InputFile, read_up_to};
 use limen::policy::Trials;
+use prost::bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,7 +16,7 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inspection {
-    /// The file format: `onnx`, `safetensors`, `npy` or `npz`.
+    /// The file format: `onnx`, `safetensors`, `npy`, `npz`, `pt` or `gguf`.
     pub format: String,
     /// The SHA-256 of the file, in hexadecimal digits.
     pub sha256: String,
@@ -37,6 +38,10 @@ pub struct Inspection {
     /// Weights.
     #[serde(default)]
     pub tensors: Vec<Stored>,
+    /// What a file of weights says of itself, by key: long texts are cut, and of a list only the
+    /// type and the length are kept. At most 1 MiB of them is kept.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
     /// What else is known of a model.
     #[serde(skip)]
     pub(crate) details: Details,
@@ -79,6 +84,9 @@ pub struct Stored {
     /// The file beside the model that holds it, if it is not in the model's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
+    /// The bytes of its elements in a file of weights, if the element type is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
 }
 
 impl Stored {
@@ -103,28 +111,32 @@ pub fn inspect(path: &Path) -> Result<Inspection, BackendError> {
 /// Like [`inspect`], of a model with at most so many bytes. `on_size` is told how many, before the
 /// files of its weights are read.
 pub(crate) fn inspect_within(path: &Path, max_size: u64, on_size: &dyn Fn(u64)) -> Result<Inspection, BackendError> {
-    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-    if !matches!(ending, "safetensors" | "npy" | "npz") {
-        return Outline::open_within(path, max_size, on_size).map(|outline| Inspection::of(&outline));
-    }
     let unreadable = |why: String| BackendError::Model(format!("the file {why}"));
-    let bytes = read(path).map_err(unreadable)?;
-    let stored = tensors(ending, &bytes, |_| true).map_err(unreadable)?;
-    let stored = stored.into_iter().map(|FileTensor { name, weights, float8 }| Stored {
-        name,
-        dtype: float8.map_or(weights.dtype.name(), Encoding::name).to_string(),
-        shape: weights.shape.iter().map(|dim| *dim as u64).collect(),
-        file: None,
-    });
+    let start = || {
+        let mut start = [0; 4];
+        let read = read_up_to(&mut InputFile::open(path).ok()?, &mut start).ok()?;
+        Some(start[..read].to_vec())
+    };
+    let format = match WeightFormat::of(path, &start().unwrap_or_default()) {
+        None | Some(WeightFormat::Onnx) => {
+            return Outline::open_within(path, max_size, on_size).map(|outline| Inspection::of(&outline));
+        }
+        Some(format) => format,
+    };
+    let bytes = Bytes::from(read(path).map_err(unreadable)?);
+    let file = TensorFile::open(format, &bytes, path, None);
+    let (tensors, metadata) = file.and_then(|mut file| file.contents()).map_err(unreadable)?;
+    let stored = |TensorInfo { name, dtype, shape, bytes }| Stored { name, dtype, shape, file: None, bytes };
     Ok(Inspection {
-        format: ending.to_string(),
+        format: format.name().to_string(),
         sha256: sha256(&bytes),
         files: BTreeMap::new(),
         opset: None,
         inputs: Vec::new(),
         outputs: Vec::new(),
         operators: BTreeMap::new(),
-        tensors: stored.collect(),
+        tensors: tensors.into_iter().map(stored).collect(),
+        metadata,
         details: Details::default(),
     })
 }
@@ -150,6 +162,7 @@ impl Inspection {
             dtype: weight.elem.to_string(),
             shape: weight.dims.clone(),
             file: weight.external.as_ref().map(|external| external.file.clone()),
+            bytes: None,
         });
         let inputs_narrowed = outline.inputs.iter().filter(|input| input.elem == Elem::F64).map(|input| &input.port);
         let outputs_narrowed = outline.outputs.iter().filter(|output| output.elem == Some(Elem::F64));
@@ -164,6 +177,7 @@ impl Inspection {
             outputs: outputs.collect(),
             operators,
             tensors: tensors.collect(),
+            metadata: BTreeMap::new(),
             details: Details {
                 ops: outline.ops.clone(),
                 metadata: outline.metadata.clone(),
@@ -195,6 +209,11 @@ impl Inspection {
     /// some backends do in f32.
     pub fn computes_f64(&self) -> bool {
         self.details.ops.iter().any(computes_doubles)
+    }
+
+    /// Returns the total bytes of all tensors in a file of weights, as far as they are known.
+    pub fn bytes(&self) -> u64 {
+        self.tensors.iter().filter_map(|stored| stored.bytes).fold(0, u64::saturating_add)
     }
 
     /// Returns the total number of elements in all tensors.
@@ -363,7 +382,7 @@ mod tests {
         let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![2, 3], &data).unwrap();
         std::fs::write(&path, safetensors::serialize([("w", view)], None).unwrap()).unwrap();
         let found = inspect(&path).unwrap();
-        let stored = Stored { name: "w".into(), dtype: "f32".into(), shape: vec![2, 3], file: None };
+        let stored = Stored { name: "w".into(), dtype: "f32".into(), shape: vec![2, 3], file: None, bytes: Some(24) };
         assert_eq!((found.tensors, found.format.as_str()), (vec![stored], "safetensors"));
         std::fs::write(&path, b"none").unwrap();
         assert!(inspect(&path).unwrap_err().to_string().contains("SafeTensors"));

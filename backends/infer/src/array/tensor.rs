@@ -51,3 +51,38 @@ pub struct Quantized {
     /// The zero point of each row: the integer that represents 0.
     pub zeros: Vec<i32>,
 }
+
+/// Copies the elements of a view of `bytes`, in the order of the view's indices: `size` bytes for
+/// each element, from the element `offset` on, with strides in elements. The view lies inside.
+pub(crate) fn gather(bytes: &[u8], size: usize, offset: usize, shape: &[usize], strides: &[usize]) -> Vec<u8> {
+    if shape.contains(&0) {
+        return Vec::new();
+    }
+    let elements: usize = shape.iter().product();
+    let mut inner = 1;
+    let is_dense = std::iter::zip(shape, strides).rev().all(|(dim, stride)| {
+        let is_next = *dim == 1 || *stride == inner;
+        inner *= dim;
+        is_next
+    });
+    if is_dense {
+        return bytes[offset * size..][..elements * size].to_vec();
+    }
+    let mut gathered = Vec::with_capacity(elements * size);
+    let mut index = vec![0; shape.len()];
+    let mut from = offset;
+    for _ in 0..elements {
+        gathered.extend_from_slice(&bytes[from * size..(from + 1) * size]);
+        for ((i, dim), stride) in index.iter_mut().zip(shape).zip(strides).rev() {
+            *i += 1;
+            // The stride of a dim of length 1 can be any number.
+            from = from.wrapping_add(*stride);
+            if *i < *dim {
+                break;
+            }
+            from = from.wrapping_sub(stride.wrapping_mul(*dim));
+            *i = 0;
+        }
+    }
+    gathered
+}

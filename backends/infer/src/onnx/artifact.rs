@@ -1,6 +1,7 @@
 //! A model's file and the files of its weights, read and checked before any runtime sees them.
 
 use super::data_file::{DataFile, data_files, too_large};
+use super::initializers::Initializers;
 use super::lengths::ValueShaped;
 use super::outline::Outline;
 use super::{sizes, wide};
@@ -95,8 +96,12 @@ impl AsRef<[u8]> for SharedBytes {
 /// Returns the names of the files beside a model that hold its weights, which need not exist.
 pub(crate) fn data_files_of(path: &Path, max_size: u64) -> Result<BTreeSet<String>, BackendError> {
     let model = UncheckedModel::read(InputFile::open(path).map_err(unreadable)?, max_size)?;
-    let (outline, _) = Outline::read(&Bytes::from(model.bytes), model.sum)?;
-    Ok(outline.weights.into_iter().filter_map(|weight| Some(weight.external?.file)).collect())
+    let bytes = Bytes::from(model.bytes);
+    match Outline::read(&bytes, model.sum) {
+        Ok((outline, _)) => Ok(outline.weights.into_iter().filter_map(|weight| Some(weight.external?.file)).collect()),
+        // `linear` and `mlp` also read the weights of a model that no runtime can run.
+        Err(error) => Initializers::parse(&bytes).and_then(|found| found.data_files()).map_err(|_| error),
+    }
 }
 
 fn unreadable(error: std::io::Error) -> BackendError {

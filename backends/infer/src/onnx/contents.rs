@@ -181,6 +181,53 @@ pub struct Weight {
     pub external: Option<External>,
 }
 
+impl Weight {
+    /// Reads what a tensor of a model is, in a file of the given size, and checks its data against
+    /// its type and shape.
+    pub(super) fn read(tensor: &wire::Tensor, name: &str, file_bytes: u64) -> Result<Weight, String> {
+        let (elem, bits) = elem_of(tensor.elem);
+        if let Some(dim) = tensor.dims.iter().find(|dim| **dim < 0) {
+            return Err(format!("must have dims of length 0 or more, got {dim}"));
+        }
+        let dims: Vec<u64> = tensor.dims.iter().map(|dim| *dim as u64).collect();
+        let elements = dims.iter().try_fold(1u64, |n, dim| n.checked_mul(*dim));
+        let Some(elements) = elements.filter(|n| n.checked_mul(bits.max(1)).is_some()) else {
+            return Err(format!("must have a shape that fits in memory, got {dims:?}"));
+        };
+        let bytes = (elements * bits).div_ceil(8);
+        let mut external = None;
+        if tensor.location == 1 {
+            let entry = |key: &str| tensor.external.iter().find(|entry| entry.key == key).map(|entry| &*entry.value);
+            let number = |key: &str, default: u64| match entry(key).map(str::parse) {
+                None => Ok(default),
+                Some(Ok(number)) => Ok(number),
+                Some(Err(_)) => Err(format!(
+                    "must have a number as {key} in another file, got `{}`",
+                    entry(key).unwrap_or_default()
+                )),
+            };
+            let (offset, length) = (number("offset", 0)?, number("length", bytes)?);
+            if bits > 0 && length != bytes {
+                return Err(format!("must have {bytes} bytes in another file for {elem}{dims:?}, got {length}"));
+            }
+            external = Some(External { file: entry("location").unwrap_or_default().to_string(), offset, length });
+        } else {
+            match &tensor.raw {
+                Some(raw) if bits > 0 && raw.len() as u64 != bytes => {
+                    return Err(format!("must have {bytes} bytes for {elem}{dims:?}, got {}", raw.len()));
+                }
+                // As single numbers, elements take at least a byte each, or half a byte for 4-bit
+                // types.
+                None if elements / 2 > file_bytes => {
+                    return Err(format!("must fit in the file of {file_bytes} bytes, got {elements} elements"));
+                }
+                _ => {}
+            }
+        }
+        Ok(Weight { name: name.to_string(), elem, dims, external })
+    }
+}
+
 /// A part of a file beside the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct External {
@@ -334,53 +381,10 @@ impl ContentsReader<'_> {
 
     /// Records a constant tensor, and checks its data against its type and shape.
     fn tensor(&mut self, tensor: &wire::Tensor, name: &str) {
-        match self.weight(tensor, name) {
+        match Weight::read(tensor, name, self.file_bytes) {
             Ok(weight) => self.found.weights.push(weight),
             Err(why) => self.wrong.push(|| format!("tensor `{}` {why}", brief(name))),
         }
-    }
-
-    fn weight(&self, tensor: &wire::Tensor, name: &str) -> Result<Weight, String> {
-        let (elem, bits) = elem_of(tensor.elem);
-        if let Some(dim) = tensor.dims.iter().find(|dim| **dim < 0) {
-            return Err(format!("must have dims of length 0 or more, got {dim}"));
-        }
-        let dims: Vec<u64> = tensor.dims.iter().map(|dim| *dim as u64).collect();
-        let elements = dims.iter().try_fold(1u64, |n, dim| n.checked_mul(*dim));
-        let Some(elements) = elements.filter(|n| n.checked_mul(bits.max(1)).is_some()) else {
-            return Err(format!("must have a shape that fits in memory, got {dims:?}"));
-        };
-        let bytes = (elements * bits).div_ceil(8);
-        let mut external = None;
-        if tensor.location == 1 {
-            let entry = |key: &str| tensor.external.iter().find(|entry| entry.key == key).map(|entry| &*entry.value);
-            let number = |key: &str, default: u64| match entry(key).map(str::parse) {
-                None => Ok(default),
-                Some(Ok(number)) => Ok(number),
-                Some(Err(_)) => Err(format!(
-                    "must have a number as {key} in another file, got `{}`",
-                    entry(key).unwrap_or_default()
-                )),
-            };
-            let (offset, length) = (number("offset", 0)?, number("length", bytes)?);
-            if bits > 0 && length != bytes {
-                return Err(format!("must have {bytes} bytes in another file for {elem}{dims:?}, got {length}"));
-            }
-            external = Some(External { file: entry("location").unwrap_or_default().to_string(), offset, length });
-        } else {
-            match &tensor.raw {
-                Some(raw) if bits > 0 && raw.len() as u64 != bytes => {
-                    return Err(format!("must have {bytes} bytes for {elem}{dims:?}, got {}", raw.len()));
-                }
-                // As single numbers, elements take at least a byte each, or half a byte for 4-bit
-                // types.
-                None if elements / 2 > self.file_bytes => {
-                    return Err(format!("must fit in the file of {} bytes, got {elements} elements", self.file_bytes));
-                }
-                _ => {}
-            }
-        }
-        Ok(Weight { name: name.to_string(), elem, dims, external })
     }
 }
 

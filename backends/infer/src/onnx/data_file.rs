@@ -61,23 +61,8 @@ pub(super) fn data_files(
     let mut all = own;
     for (name, parts) in named {
         let wrong = |why: String| BackendError::Model(format!("the weight file `{name}` {why}"));
-        let is_plain =
-            Path::new(name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-        if name.is_empty() || !is_plain {
-            return Err(wrong("is outside the model's folder".into()));
-        }
         let unreadable = |error: std::io::Error| wrong(format!("cannot be read: {error}"));
-        let mut file = match neighbours {
-            Some(neighbours) => neighbours.open(model, name).map_err(unreadable)?,
-            None => {
-                let path = folder.join(name).canonicalize().map_err(unreadable)?;
-                // A link could point out of the folders that the graph may read.
-                if !path.starts_with(folder.canonicalize().map_err(unreadable)?) {
-                    return Err(wrong("links to a file outside the model's folder".into()));
-                }
-                InputFile::again(&path).map_err(unreadable)?
-            }
-        };
+        let mut file = open_beside(model, folder, neighbours, name).map_err(wrong)?;
         let path = file.path().to_path_buf();
         // A file with many names would be read into memory once for each.
         if !read.insert(path.clone()) {
@@ -104,6 +89,32 @@ pub(super) fn data_files(
         found.push(DataFile { name: name.clone(), path, bytes: Arc::new(bytes) });
     }
     Ok((found, sums))
+}
+
+/// Opens the file beside a model that the model names `name`.
+///
+/// # Errors
+/// A message that continues "the weight file …", also if the file is outside the model's folder.
+pub(super) fn open_beside(
+    model: &Path,
+    folder: &Path,
+    neighbours: Option<&Neighbours>,
+    name: &str,
+) -> Result<InputFile, String> {
+    let is_plain = Path::new(name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    if name.is_empty() || !is_plain {
+        return Err("is outside the model's folder".into());
+    }
+    let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
+    if let Some(neighbours) = neighbours {
+        return neighbours.open(model, name).map_err(unreadable);
+    }
+    let path = folder.join(name).canonicalize().map_err(unreadable)?;
+    // A link could point out of the folders that the graph may read.
+    if !path.starts_with(folder.canonicalize().map_err(unreadable)?) {
+        return Err("links to a file outside the model's folder".into());
+    }
+    InputFile::again(&path).map_err(unreadable)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 const MAX_NAME: usize = 100;
 
 /// Returns a name, without its middle if it is long.
-pub(super) fn brief(name: &str) -> Cow<'_, str> {
+pub(crate) fn brief(name: &str) -> Cow<'_, str> {
     let half = MAX_NAME / 2;
     let cut = |name: &mut std::str::CharIndices<'_>| name.nth(half).map(|(at, _)| at);
     if name.len() <= MAX_NAME {

@@ -142,6 +142,8 @@ pub(super) struct Tensor {
     pub(super) raw: Option<Bytes>,
     #[prost(double, repeated, tag = "10")]
     pub(super) doubles: Vec<f64>,
+    #[prost(uint64, repeated, tag = "11")]
+    pub(super) ulongs: Vec<u64>,
     #[prost(message, repeated, tag = "13")]
     pub(super) external: Vec<Entry>,
     #[prost(int32, tag = "14")]

@@ -1,14 +1,17 @@
 //! The config of weights.
 
 use super::encoding::Encoding;
-use super::file::{FileTensor, tensors, whole};
+use super::file::{FileTensor, TensorFile, WeightFormat, whole};
 use super::int4::Int4Layout;
 use super::transform::WeightTransform;
 use crate::array::Weights;
 use crate::base::{check_sum, sha256};
+use crate::onnx::brief;
 use limen::Folders;
-use limen::files::FileError;
+use limen::files::{FileError, InputFile};
 use limen::message::DType;
+use limen::text::nearest;
+use prost::bytes::Bytes;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io;
@@ -17,15 +20,19 @@ use std::path::Path;
 /// A file of weights, and the transforms applied when they are loaded.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct WeightConfig {
-    /// The file, relative to the graph's folder: `.safetensors`, `.npy`, `.npz`, or raw
-    /// little-endian numbers in any other file.
+    /// The file, relative to the graph's folder. `.safetensors`, `.npy`, `.npz`, `.pt`, `.pth`,
+    /// `.ckpt`, `.gguf` and `.onnx` are files of tensors. Any other file has raw little-endian
+    /// numbers, unless the content begins like a `.gguf` or `.pt` file.
     pub file: String,
-    /// The name of the tensor in the file. A file with a single tensor needs no `tensor`. With a
-    /// 4-bit encoding, write the common prefix of the names of a layer's tensors. For example,
-    /// `layer` selects `layer.qweight`, `layer.qzeros`, `layer.scales` and `layer.g_idx`.
+    /// The name of the tensor in the file. A file with a single tensor needs no `tensor`. In a
+    /// PyTorch file, the name consists of the keys of the dicts, joined by dots, such as
+    /// `state_dict.fc.weight`. The tensors of an ONNX model are its initialisers. With a 4-bit
+    /// encoding, write the common prefix of the names of a layer's tensors. For example, `layer`
+    /// selects `layer.qweight`, `layer.qzeros`, `layer.scales` and `layer.g_idx`.
     pub tensor: Option<String>,
     /// The encoding of the numbers, if the tensor's type does not determine the encoding. limen
-    /// widens encoded numbers to `f32`. SafeTensors files with FP8 do not need `encoding`.
+    /// widens encoded numbers to `f32`. GGUF files, and SafeTensors and PyTorch files with FP8, do
+    /// not need `encoding`.
     pub encoding: Option<Encoding>,
     /// The tensor of scale factors in the same file: a scalar, or one value for each row. limen
     /// multiplies the numbers by the factors, which produces `f32`. By default, limen does not
@@ -35,7 +42,8 @@ pub struct WeightConfig {
     pub dtype: Option<DType>,
     /// The shape of raw numbers. Required for raw numbers only.
     pub shape: Option<Vec<usize>>,
-    /// The expected SHA-256 of the file, in hexadecimal digits.
+    /// The expected SHA-256 of the file, in hexadecimal digits. limen rejects `sha256` for an
+    /// ONNX model whose tensor is in another file.
     pub sha256: Option<String>,
     /// Transforms, applied in order: `[{ transpose: [1, 0] }, { scale: 0.5 }]`.
     #[serde(default)]
@@ -66,7 +74,7 @@ impl WeightConfig {
         if let Some(sum) = &self.sha256 {
             check_sum(&sha256(&bytes), sum).map_err(|why| ("sha256", format!("`{file}` {why}")))?;
         }
-        let mut weights = self.find(opened.path(), bytes)?;
+        let mut weights = self.find(&opened, bytes)?;
         for (at, step) in self.transform.iter().enumerate() {
             let wrong = |why| ("transform", format!("step {}, for `{file}`: {why}", at + 1));
             weights = weights.transform(step).map_err(wrong)?;
@@ -74,23 +82,22 @@ impl WeightConfig {
         Ok(weights)
     }
 
-    fn find(&self, path: &Path, bytes: Vec<u8>) -> Result<Weights, (&'static str, String)> {
+    fn find(&self, opened: &InputFile, bytes: Vec<u8>) -> Result<Weights, (&'static str, String)> {
         let file = &self.file;
         let wrong = |why: String| ("file", format!("`{file}` {why}"));
-        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-        let is_plain = !matches!(ending, "safetensors" | "npy" | "npz");
-        match (is_plain, &self.dtype, &self.shape) {
-            (false, Some(_), _) => {
+        let format = WeightFormat::of(opened.path(), &bytes);
+        match (format, &self.dtype, &self.shape) {
+            (Some(_), Some(_), _) => {
                 return Err(("dtype", format!("`{file}` has its own element type: remove `dtype:`")));
             }
-            (false, _, Some(_)) => {
+            (Some(_), _, Some(_)) => {
                 let why =
                     format!("`{file}` has its own shape: write `transform: [{{ reshape: … }}]` instead of `shape:`");
                 return Err(("shape", why));
             }
             _ => {}
         }
-        if let Some(why) = foreign_format(ending, &bytes).filter(|_| is_plain) {
+        if let Some(why) = foreign_format(opened.path(), &bytes).filter(|_| format.is_none()) {
             return Err(wrong(why));
         }
         let layout = self.encoding.and_then(Int4Layout::of);
@@ -100,19 +107,28 @@ impl WeightConfig {
             (None, Some(tensor)) => tensor == name || self.scale.as_deref() == Some(name),
             (None, None) => true,
         };
-        let mut tensors = match ending {
-            "safetensors" | "npz" | "npy" => tensors(ending, &bytes, is_wanted).map_err(wrong)?,
-            _ => match (self.dtype, &self.shape) {
-                (Some(dtype), Some(shape)) => {
-                    let weights = Weights::new(dtype, shape.clone(), bytes).map_err(wrong)?;
-                    vec![FileTensor::new(String::new(), weights)]
+        let mut tensors = match (format, self.dtype, &self.shape) {
+            (Some(format), ..) => {
+                let bytes = Bytes::from(bytes);
+                let mut opened = TensorFile::open(format, &bytes, opened.path(), opened.neighbours()).map_err(wrong)?;
+                if parts.is_none() {
+                    self.check_names(&opened.names().map_err(wrong)?)?;
                 }
-                _ => {
-                    let why = format!("`{file}` holds raw numbers: write the `dtype` and `shape` of the numbers");
-                    return Err((if self.dtype.is_none() { "dtype" } else { "shape" }, why));
-                }
-            },
+                opened.tensors(is_wanted).map_err(wrong)?
+            }
+            (None, Some(dtype), Some(shape)) => {
+                let weights = Weights::new(dtype, shape.clone(), bytes).map_err(wrong)?;
+                vec![FileTensor::new(String::new(), weights)]
+            }
+            _ => {
+                let why = format!("`{file}` holds raw numbers: write the `dtype` and `shape` of the numbers");
+                return Err((if self.dtype.is_none() { "dtype" } else { "shape" }, why));
+            }
         };
+        if self.sha256.is_some() && tensors.iter().any(|tensor| tensor.is_external) {
+            let why = format!("`{file}` has its tensors in another file, which `sha256` does not cover");
+            return Err(("sha256", format!("{why}: save the model as a single file, or remove `sha256:`")));
+        }
         if let Some(layout) = layout {
             if self.scale.is_some() {
                 return Err(("scale", "a 4-bit layer has its own scales: remove `scale:`".into()));
@@ -131,7 +147,7 @@ impl WeightConfig {
             }
             None => None,
         };
-        let FileTensor { name, weights, float8 } = self.single(tensors)?;
+        let FileTensor { name, weights, float8, .. } = self.single(tensors)?;
         let weights = match (self.encoding, float8) {
             (Some(given), Some(is)) if given != is => {
                 let why = format!("tensor `{name}` of `{file}` is {}: remove `encoding:`", is.name());
@@ -152,44 +168,76 @@ impl WeightConfig {
         }
     }
 
+    /// Checks before any read that the file has the tensor that the config names, or a single one.
+    fn check_names(&self, names: &[String]) -> Result<(), (&'static str, String)> {
+        let file = &self.file;
+        let others: Vec<&str> =
+            names.iter().map(String::as_str).filter(|name| self.scale.as_deref() != Some(*name)).collect();
+        match (&self.tensor, &others[..]) {
+            (None, []) => Err(("file", format!("`{file}` holds no tensors"))),
+            (Some(tensor), [""]) => {
+                Err(("tensor", format!("`{file}` holds a single unnamed tensor: remove `tensor: {tensor}`")))
+            }
+            (None, [_]) => Ok(()),
+            (None, _) => {
+                let shown: Vec<String> = others.iter().take(LISTED).map(|name| format!("`{}`", brief(name))).collect();
+                let rest = match others.len().saturating_sub(LISTED) {
+                    0 => String::new(),
+                    more => format!(" and {more} more (`limen-run inspect {file}` lists all)"),
+                };
+                let shown = shown.join(", ");
+                Err((
+                    "tensor",
+                    format!("`{file}` holds several tensors: write the name of one tensor in `tensor`: {shown}{rest}"),
+                ))
+            }
+            (Some(tensor), _) => match names.iter().filter(|name| *name == tensor).count() {
+                0 => {
+                    let near = nearest(tensor, names.iter().map(String::as_str));
+                    let near = near.map_or(String::new(), |near| format!(": did you mean `{near}`?"));
+                    Err(("tensor", format!("`{file}` has no tensor `{tensor}`{near}")))
+                }
+                1 => Ok(()),
+                _ => Err((
+                    "tensor",
+                    format!("`{file}` has two tensors `{tensor}`: save the tensors under different names"),
+                )),
+            },
+        }
+    }
+
     /// The tensor that the config names, or the only one.
     fn single(&self, tensors: Vec<FileTensor>) -> Result<FileTensor, (&'static str, String)> {
         let file = &self.file;
-        let names = tensors.iter().map(|tensor| format!("`{}`", tensor.name)).collect::<Vec<_>>().join(", ");
         match (&self.tensor, <[_; 1]>::try_from(tensors)) {
             (Some(tensor), Ok([FileTensor { name, .. }])) if *tensor != name => {
                 Err(("tensor", format!("`{file}` holds a single unnamed tensor: remove `tensor: {tensor}`")))
             }
             (_, Ok([tensor])) => Ok(tensor),
-            (Some(tensor), Err(_)) => Err(("tensor", format!("`{file}` has no tensor `{tensor}`"))),
-            (None, Err(tensors)) if tensors.is_empty() => Err(("file", format!("`{file}` holds no tensors"))),
-            (None, Err(_)) => Err((
-                "tensor",
-                format!("`{file}` holds several tensors: write the name of one tensor in `tensor`: {names}"),
-            )),
+            (_, Err(_)) => Err(("file", format!("`{file}` holds no tensors"))),
         }
     }
 }
 
+/// The most tensors that an error lists.
+const LISTED: usize = 8;
+
 /// Returns what is wrong with a file that only looks like raw numbers: its format holds tensors,
 /// and is not read.
-fn foreign_format(ending: &str, bytes: &[u8]) -> Option<String> {
-    /// Two bytes begin a pickle of protocol 2 or later; checkpoints of PyTorch are one, or a ZIP
-    /// archive with one.
+fn foreign_format(path: &Path, bytes: &[u8]) -> Option<String> {
+    /// Two bytes begin a pickle of protocol 2 or later.
     const PICKLES: [&[u8]; 4] = [b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"];
-    let is_torch = matches!(ending, "pt" | "pth" | "ckpt" | "pkl");
-    let (what, way_out) = if bytes.starts_with(b"GGUF") || ending == "gguf" {
-        ("a GGUF file", "convert its tensors to `.safetensors`")
-    } else if ending == "onnx" {
-        ("an ONNX model", "run the model with `kind: infer`, or save its tensors as `.npz`")
-    } else if bytes.starts_with(b"\x89HDF") || matches!(ending, "h5" | "hdf5" | "keras") {
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    let (what, way_out) = if bytes.starts_with(b"\x89HDF") || matches!(ending, "h5" | "hdf5" | "keras") {
         ("an HDF5 file", "save its tensors as `.npz`")
-    } else if is_torch || bytes.starts_with(b"PK\x03\x04") || PICKLES.iter().any(|start| bytes.starts_with(start)) {
-        ("a PyTorch or pickle file", "save its tensors with `safetensors.torch.save_file`")
+    } else if ending == "pkl" || PICKLES.iter().any(|start| bytes.starts_with(start)) {
+        ("a pickle", "save its tensors with `safetensors.torch.save_file` or `torch.save`")
     } else {
         return None;
     };
-    Some(format!("is {what}, expected `.safetensors`, `.npy`, `.npz` or raw numbers: {way_out}"))
+    Some(format!(
+        "is {what}, expected `.safetensors`, `.npy`, `.npz`, `.pt`, `.gguf`, `.onnx` or raw numbers: {way_out}"
+    ))
 }
 
 #[cfg(test)]
@@ -297,15 +345,13 @@ pub(super) mod tests {
                 json!({ "file": "w.bin", "dtype": "f32", "shape": [1u64 << 40, 1u64 << 40] }),
                 "must have a shape that fits in memory, got",
             ),
-            (
-                json!({ "file": "m.pt", "dtype": "u8", "shape": [1] }),
-                "file: `m.pt` is a PyTorch or pickle file, expected",
-            ),
-            (json!({ "file": "m.onnx" }), "file: `m.onnx` is an ONNX model, expected"),
-            (json!({ "file": "m.gguf" }), "file: `m.gguf` is a GGUF file, expected"),
-            (json!({ "file": "gguf.bin" }), "file: `gguf.bin` is a GGUF file, expected"),
-            (json!({ "file": "zip.bin" }), "file: `zip.bin` is a PyTorch or pickle file, expected"),
-            (json!({ "file": "pickle.bin" }), "file: `pickle.bin` is a PyTorch or pickle file, expected"),
+            (json!({ "file": "m.pt", "dtype": "u8", "shape": [1] }), "dtype: `m.pt` has its own element type"),
+            (json!({ "file": "m.pt" }), "file: `m.pt` is not a readable PyTorch archive: "),
+            (json!({ "file": "m.onnx" }), "file: `m.onnx` is not a readable ONNX model: "),
+            (json!({ "file": "m.gguf" }), "file: `m.gguf` is truncated: expected 4 bytes at 0, found 1"),
+            (json!({ "file": "gguf.bin" }), "file: `gguf.bin` is truncated"),
+            (json!({ "file": "zip.bin" }), "file: `zip.bin` is not a readable PyTorch archive"),
+            (json!({ "file": "pickle.bin" }), "file: `pickle.bin` is a pickle, expected"),
             (json!({ "file": "h5.bin" }), "file: `h5.bin` is an HDF5 file, expected"),
             (json!({ "file": "w.npy", "dtype": "f32" }), "dtype: `w.npy` has its own element type"),
             (json!({ "file": "w.npy", "shape": [6] }), "shape: `w.npy` has its own shape"),

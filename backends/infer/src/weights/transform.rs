@@ -1,6 +1,6 @@
 //! Transforms of weights, applied when they are loaded.
 
-use crate::array::{Quantized, Weights};
+use crate::array::{Quantized, Weights, gather};
 use crate::base::Access;
 use limen::message::DType;
 use schemars::JsonSchema;
@@ -100,21 +100,9 @@ impl Weights {
         for at in (1..self.shape.len()).rev() {
             strides[at - 1] = strides[at] * self.shape[at];
         }
-        let shape: Vec<usize> = order.iter().map(|dim| self.shape[*dim]).collect();
-        let size = self.dtype.size();
-        let mut bytes = Vec::with_capacity(self.bytes.len());
-        let mut index = vec![0; shape.len()];
-        for _ in 0..self.elements() {
-            let from: usize = std::iter::zip(&index, order).map(|(i, dim)| i * strides[*dim]).sum();
-            bytes.extend_from_slice(&self.bytes[from * size..(from + 1) * size]);
-            for (i, dim) in std::iter::zip(&mut index, &shape).rev() {
-                *i += 1;
-                if *i < *dim {
-                    break;
-                }
-                *i = 0;
-            }
-        }
+        let (shape, strides): (Vec<usize>, Vec<usize>) =
+            order.iter().map(|dim| (self.shape[*dim], strides[*dim])).unzip();
+        let bytes = gather(&self.bytes, self.dtype.size(), 0, &shape, &strides);
         Ok(Weights { shape, bytes, ..self })
     }
 
