@@ -72,7 +72,7 @@ pub enum Verb {
     /// Print the inputs, outputs, operators or tensors of a model or weights file, and which
     /// operators each backend supports
     Inspect {
-        /// An ONNX model, or a `.safetensors`, `.npy` or `.npz` file
+        /// An ONNX model, or a `.safetensors`, `.npy`, `.npz`, `.pt` or `.gguf` file
         #[arg(value_name = "FILE")]
         file: PathBuf,
         /// Print one JSON object, in the format of a node's `manifest:`

@@ -49,6 +49,27 @@ nodes:
   nothing: { kind: 'null', from: digit }
 ";
 
+/// Tensors with their types, shapes and bytes, totals, and what the file says of itself.
+#[test]
+fn files_of_weights_are_inspected_from_the_command_line() {
+    let folder = Folder::with("weights", MODEL);
+    for name in ["blocks.gguf", "views.pt"] {
+        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../backends/infer/fixtures/");
+        fs::copy(format!("{fixtures}{name}"), folder.0.join(name)).unwrap();
+    }
+    folder
+        .run("inspect blocks.gguf")
+        .expect(0, "blocks.gguf: gguf, 1630 parameters in 1.22 KiB, SHA-256", "")
+        .expect(0, "q4_k    q4_k  [3, 256]      432", "")
+        .expect(0, "limen.words           string[3]", "");
+    folder.run("inspect views.pt").expect(0, "views.pt: pt, 111 parameters in 444 B, SHA-256", "");
+    let inspected = folder.run("inspect blocks.gguf --json").json();
+    assert_eq!(inspected["metadata"]["limen.block_count"], "3", "{inspected}");
+    assert_eq!(inspected["tensors"][4]["bytes"], 432, "{inspected}");
+    fs::write(folder.0.join("m.pt"), "text").unwrap();
+    folder.run("inspect m.pt").expect(2, "", "the file is not a readable PyTorch archive: ");
+}
+
 #[test]
 fn models_are_inspected_and_compared_from_the_command_line() {
     let folder = Folder::with("models", MODEL);

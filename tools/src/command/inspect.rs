@@ -7,6 +7,7 @@ use crate::text::table::{NAME, Table, cut};
 use limen::backend::BackendError;
 use limen::node::Extensions;
 use limen::policy::Trials;
+use limen::unit::show_bytes;
 use limen_infer::{Dispatch, trial};
 use std::fmt::Write;
 use std::path::Path;
@@ -33,7 +34,10 @@ pub(crate) fn show_inspection(
     let name = one_line(&path.file_name().unwrap_or_default().to_string_lossy());
     let opset = found.opset.map(|opset| format!(", opset {opset}")).unwrap_or_default();
     // Writing to a string cannot fail.
-    let about = format!("{}{opset}, {} parameters, SHA-256 {}", found.format, found.parameters(), found.sha256);
+    let bytes = Some(found.bytes()).filter(|bytes| *bytes > 0);
+    let bytes = bytes.map(|bytes| format!(" in {}", show_bytes(bytes))).unwrap_or_default();
+    let parameters = found.parameters();
+    let about = format!("{}{opset}, {parameters} parameters{bytes}, SHA-256 {}", found.format, found.sha256);
     paragraph(&mut text, &format!("{name}: "), &about);
     let dispatch = found.dispatch(extensions);
     if !found.operators.is_empty() {
@@ -54,15 +58,20 @@ pub(crate) fn show_inspection(
         let support = there.iter().map(|(_, dispatch)| support(dispatch, operator));
         operators.row([operator.clone(), n.to_string()].into_iter().chain(support));
     }
-    let mut tensors = Table::new(["<tensor", "<type", "<shape", "<in"]);
+    let mut metadata = Table::new(["<metadata", "<value"]);
+    for (key, value) in &found.metadata {
+        metadata.row([key.clone(), value.clone()]);
+    }
+    let mut tensors = Table::new(["<tensor", "<type", "<shape", "bytes", "<in"]);
     // A model may have hundreds of weights; a file of weights is nothing else.
     let most = if all || found.operators.is_empty() { usize::MAX } else { MAX_TENSORS };
     let hidden = found.tensors.len().saturating_sub(most);
     for stored in found.tensors.iter().take(most) {
         let file = stored.file.clone().unwrap_or_default();
-        tensors.row([stored.name.clone(), stored.dtype.clone(), format!("{:?}", stored.shape), file]);
+        let bytes = stored.bytes.map(|bytes| bytes.to_string()).unwrap_or_default();
+        tensors.row([stored.name.clone(), stored.dtype.clone(), format!("{:?}", stored.shape), bytes, file]);
     }
-    for table in [ports, operators, tensors].iter().filter(|table| !table.is_empty()) {
+    for table in [ports, operators, metadata, tensors].iter().filter(|table| !table.is_empty()) {
         text.push('\n');
         table.write(&mut text);
     }
