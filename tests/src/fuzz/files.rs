@@ -231,11 +231,22 @@ impl WeightsCase {
         WeightsCase { config: WeightConfig::of(file), content, wrap: <[u8]>::to_vec }
     }
 
-    fn encoded(file: &str, content: Vec<u8>, encoding: Encoding, tensor: &str) -> Self {
-        let case = WeightsCase::new(file, content);
-        let config = WeightConfig { encoding: Some(encoding), tensor: Some(tensor.into()), ..case.config };
-        WeightsCase { config, ..case }
+    fn named(file: &str, content: &[u8], tensor: &str) -> Self {
+        let case = WeightsCase::new(file, content.to_vec());
+        WeightsCase { config: WeightConfig { tensor: Some(tensor.into()), ..case.config }, ..case }
     }
+
+    fn encoded(file: &str, content: Vec<u8>, encoding: Encoding, tensor: &str) -> Self {
+        let case = WeightsCase::named(file, &content, tensor);
+        WeightsCase { config: WeightConfig { encoding: Some(encoding), ..case.config }, ..case }
+    }
+}
+
+/// A file that PyTorch, `gguf` or `onnx` wrote.
+macro_rules! fixture {
+    ($name:literal) => {
+        include_bytes!(concat!("../../../backends/infer/fixtures/", $name))
+    };
 }
 
 /// A file of weights in every format and encoding.
@@ -276,6 +287,12 @@ pub fn weights() -> Vec<WeightsCase> {
         WeightsCase::encoded(file, safetensors(&[("w", "U8", &[24], codes())]), Encoding::F8E5m2, "w"),
         WeightsCase { config: WeightConfig { scale: Some("s".into()), ..scaled.config }, ..scaled },
         WeightsCase { config: raw_config, ..raw },
+        WeightsCase { wrap: pt, ..WeightsCase::new("w.pt", torch_pickle()) },
+        WeightsCase::named("w.pt", fixture!("views.pt"), "windows"),
+        WeightsCase::named("w.ckpt", fixture!("checkpoint.ckpt"), "state_dict.0.weight"),
+        WeightsCase::named("w.gguf", fixture!("blocks.gguf"), "q4_k"),
+        WeightsCase::named("w.gguf", fixture!("blocks.gguf"), "cube"),
+        WeightsCase::named("w.onnx", fixture!("weights.onnx"), "int16.typed"),
     ]
 }
 
@@ -311,22 +328,47 @@ fn crc(content: &[u8]) -> u32 {
 
 /// A ZIP archive of one array `x`, uncompressed.
 fn npz(array: &[u8]) -> Vec<u8> {
-    let (name, size) = (b"x.npy", (array.len() as u32).to_le_bytes());
-    // Version, flags, method, time, date; checksum and sizes; lengths of the name and of the extra
-    // field.
-    let about = [
-        &[20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0][..],
-        &crc(array).to_le_bytes(),
-        &size,
-        &size,
-        &[name.len() as u8, 0, 0, 0],
+    zip(&[("x.npy", array)])
+}
+
+/// A file of PyTorch with this pickle, and a storage of 24 numbers.
+fn pt(pickle: &[u8]) -> Vec<u8> {
+    zip(&[("w/data.pkl", pickle), ("w/data/0", &f32s(24))])
+}
+
+/// The pickle of a dict with one tensor, a view of a storage.
+fn torch_pickle() -> Vec<u8> {
+    [
+        &b"\x80\x02}q\0X\x01\0\0\0wq\x01ctorch._utils\n_rebuild_tensor_v2\nq\x02((X\x07\0\0\0storageq\x03"[..],
+        b"ctorch\nFloatStorage\nq\x04X\x01\0\0\x000q\x05X\x03\0\0\0cpuq\x06K\x18tq\x07QK\x01K\x03K\x05\x86q\x08",
+        b"K\x01K\x04\x86q\x09\x89ccollections\nOrderedDict\nq\x0a)Rq\x0btq\x0cRq\x0ds.",
     ]
-    .concat();
-    let file = [b"PK\x03\x04".as_slice(), &about, name, array].concat();
-    let entry = [b"PK\x01\x02\x14\0".as_slice(), &about, &[0; 14], name].concat();
-    let places = [(entry.len() as u32).to_le_bytes(), (file.len() as u32).to_le_bytes()].concat();
-    let end = [b"PK\x05\x06\0\0\0\0\x01\0\x01\0".as_slice(), &places, &[0, 0]].concat();
-    [file, entry, end].concat()
+    .concat()
+}
+
+/// A ZIP archive of these files, uncompressed.
+fn zip(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let (mut archive, mut directory) = (Vec::new(), Vec::new());
+    for (name, content) in files {
+        let (name, size) = (name.as_bytes(), (content.len() as u32).to_le_bytes());
+        let place = (archive.len() as u32).to_le_bytes();
+        // Version, flags, method, time, date; checksum and sizes; lengths of the name and of the
+        // extra field.
+        let about = [
+            &[20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0][..],
+            &crc(content).to_le_bytes(),
+            &size,
+            &size,
+            &[name.len() as u8, 0, 0, 0],
+        ]
+        .concat();
+        archive.extend([b"PK\x03\x04".as_slice(), &about, name, content].concat());
+        directory.extend([b"PK\x01\x02\x14\0".as_slice(), &about, &[0; 10], &place, name].concat());
+    }
+    let count = [files.len() as u8, 0];
+    let places = [(directory.len() as u32).to_le_bytes(), (archive.len() as u32).to_le_bytes()].concat();
+    let end = [b"PK\x05\x06\0\0\0\0".as_slice(), &count, &count, &places, &[0, 0]].concat();
+    [archive, directory, end].concat()
 }
 
 /// The header of a PNG of 8 bits and this many channels, 1 or 3, and then its pixels, which are not
