@@ -8,8 +8,8 @@ mod kernel;
 mod stock;
 
 /// The stock kinds that run on a device.
-pub(crate) const ON_DEVICE: [&str; 8] =
-    ["to_tensor", "normalize", "resize", "crop", "letterbox", "threshold", "argmax", "nms"];
+pub(crate) const ON_DEVICE: [&str; 10] =
+    ["to_tensor", "normalize", "resize", "crop", "letterbox", "threshold", "argmax", "nms", "linear", "mlp"];
 
 /// The devices, whether this program has them, and how to get them.
 const DEVICES: [(&str, bool, &str); 2] = [

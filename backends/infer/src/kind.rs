@@ -5,5 +5,5 @@ mod layer;
 mod layers;
 
 pub use infer::InferKind;
-pub use layer::{Activation, LayerConfig};
+pub use layer::{Activation, DenseLayer, LayerConfig};
 pub use layers::{LayersNode, MlpConfig, PlannedLayers};

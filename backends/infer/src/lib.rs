@@ -59,6 +59,7 @@ pub mod internal {
         chosen, elements, is_serving, nvidia_gpus, set_nvidia_gpus, sha256, sha256_of, this_program,
     };
     pub use crate::cache::{CacheKey, Kept, read_private, write_private};
+    pub use crate::kind::DenseLayer;
     pub use crate::onnx::{NARROWS_CONSTANTS, NARROWS_FLOATS, capabilities, computes_doubles};
 }
 

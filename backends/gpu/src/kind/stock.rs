@@ -8,7 +8,7 @@ use limen::message::{Dim, Layout, PortSpec};
 use limen::node::{Cost, Node, PlanErrors, Planning};
 use limen::plan::{DevicePorts, OnDevice};
 use limen::policy::Isolation;
-use limen_infer::BackendOptions;
+use limen_infer::{BackendOptions, LayerConfig, LayersNode, MlpConfig, PlannedLayers};
 use limen_nodes_core::transform::{argmax, normalize, threshold};
 use limen_vision::tensor::ResizeFilter;
 use limen_vision::transform::{crop, letterbox, nms, resize, to_tensor};
@@ -26,6 +26,8 @@ pub(crate) fn register<A: ProgramDevice>(registry: limen::Registry) -> limen::Re
         .on_device::<On<A, threshold::Threshold>>("threshold")
         .on_device::<On<A, argmax::Argmax>>("argmax")
         .on_device::<On<A, nms::Nms>>("nms")
+        .on_device::<On<A, LayersNode<LayerConfig>>>("linear")
+        .on_device::<On<A, LayersNode<MlpConfig>>>("mlp")
 }
 
 /// A kind on a device.
@@ -42,6 +44,11 @@ trait Lowered: Node {
     /// # Errors
     /// What of the config has no program.
     fn program(config: &Self::Config, shape: &[usize], ports: &DevicePorts) -> Result<Program, PlanErrors>;
+
+    /// Returns what the plan says of the node.
+    fn notes(_: &Self::Config) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 impl<A: ProgramDevice, N: Lowered> OnDevice for On<A, N> {
@@ -80,7 +87,8 @@ fn plan<A: ProgramDevice, N: Lowered>(
     match prepared {
         Ok(prepared) => {
             let plan = InferPlan::new::<ProgramBackend<A>>(Arc::new(prepared), Batch::default()).cost(Cost::Light);
-            Ok(plan.on_device(device, DeviceSide::Both, A::CALLS))
+            let plan = plan.on_device(device, DeviceSide::Both, A::CALLS);
+            Ok(N::notes(config).into_iter().fold(plan, InferPlan::note))
         }
         Err(error) => {
             errors.at("device", error.to_string()).help("remove `device` to compute on the CPU");
@@ -251,6 +259,24 @@ impl Lowered for nms::Nms {
             across_classes: config.across_classes,
         };
         Ok(ProgramSteps::suppress("nms", rule).program())
+    }
+}
+
+impl<C: 'static> Lowered for LayersNode<C>
+where
+    LayersNode<C>: Node<Config = PlannedLayers<C>>,
+{
+    fn program(config: &PlannedLayers<C>, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
+        let (mut steps, mut rows) = ProgramSteps::new(shape, false);
+        for layer in config.dense() {
+            rows = steps.layer("layer", &rows, &layer);
+        }
+        steps.output(&rows);
+        Ok(steps.program())
+    }
+
+    fn notes(config: &PlannedLayers<C>) -> Vec<String> {
+        config.notes()
     }
 }
 

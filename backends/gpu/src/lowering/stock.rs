@@ -5,6 +5,8 @@ use super::kernel::{ArrayRead, Axis, BOX, Binary, Expr, Fold, How, Kernel, Numbe
 use super::model::Lowering;
 use super::program::{Program, Source};
 use super::value::{StridedValue, row_major};
+use limen_infer::Activation;
+use limen_infer::internal::DenseLayer;
 
 /// A program that is being written, with one input.
 pub(crate) struct ProgramSteps {
@@ -114,6 +116,40 @@ impl ProgramSteps {
         let (mean, inverse) = (side(|both| both.0), side(|both| both.1));
         let value = Expr::Read(0).binary(Binary::Sub, Expr::Read(1)).binary(Binary::Mul, Expr::Read(2));
         self.lowering.map(name, Scalar::F32, &from.shape, &[from, &mean, &inverse], value)
+    }
+
+    /// A product of the last dim with the matrix of a layer, plus its bias, with its activation.
+    pub(crate) fn layer(&mut self, name: &str, from: &StridedValue, layer: &DenseLayer) -> StridedValue {
+        let outputs = layer.bias.len();
+        let mut constant = |numbers: &[f32], shape: Vec<usize>| {
+            let bits = numbers.iter().map(|number| number.to_bits()).collect();
+            self.lowering.constant_bits(Scalar::F32, bits, shape)
+        };
+        let matrix = constant(&layer.matrix, vec![outputs, layer.inputs]);
+        let bias = constant(&layer.bias, vec![outputs]);
+        let rank = from.shape.len();
+        let (last, k) = (rank - 1, rank);
+        let along = |dim: usize| Axis::dim(if dim == last { k } else { dim }, from.stride(dim));
+        let reads = vec![
+            from.read((0..rank).map(along).collect()),
+            matrix.read(vec![Axis::dim(last, matrix.stride(0)), Axis::dim(k, matrix.stride(1))]),
+            bias.read(vec![Axis::dim(last, bias.stride(0))]),
+        ];
+        let product = Expr::Read(0).binary(Binary::Mul, Expr::Read(1));
+        let fold = Fold { dims: vec![layer.inputs], how: How::Sum, exact: false, value: product };
+        let sum = Expr::Folded.binary(Binary::Add, Expr::Read(2));
+        let value = match layer.activation {
+            Activation::None => sum,
+            // 0 for NaN, as on the host.
+            Activation::Relu => {
+                let is_positive = sum.clone().binary(Binary::Greater, Expr::f32(0.0));
+                Expr::Select(is_positive.into(), sum.into(), Expr::f32(0.0).into())
+            }
+            Activation::Sigmoid => of_numbers(sum, Unary::Sigmoid),
+            Activation::Tanh => of_numbers(sum, Unary::Tanh),
+        };
+        let shape: Vec<usize> = from.shape[..last].iter().copied().chain([outputs]).collect();
+        self.lowering.compute(name, Scalar::F32, &shape, Some(fold), reads, value)
     }
 
     /// 1 where an element is at least a number, 0 elsewhere and for NaN.
@@ -274,6 +310,13 @@ impl ProgramSteps {
         program.drop_unread();
         program
     }
+}
+
+/// A function of numbers, and NaN for NaN: on some devices, functions that are bounded give their
+/// bound for it.
+fn of_numbers(of: Expr, function: Unary) -> Expr {
+    let is_nan = of.clone().unary(Unary::IsNan);
+    Expr::Select(is_nan.into(), of.clone().into(), of.unary(function).into())
 }
 
 /// A tensor with one element, without dims.

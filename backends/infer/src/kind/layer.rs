@@ -59,6 +59,19 @@ pub(super) enum Matrix {
     U8(Vec<u8>, Vec<(f32, i32)>),
 }
 
+/// A layer for a device: its matrix and its bias as `f32`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DenseLayer {
+    /// The numbers of an input row.
+    pub inputs: usize,
+    /// The rows of the matrix, one for each output.
+    pub matrix: Vec<f32>,
+    /// A number for each output.
+    pub bias: Vec<f32>,
+    /// What is applied to each sum.
+    pub activation: Activation,
+}
+
 fn floats(weights: &Weights) -> Vec<f32> {
     Access::for_dtype(weights.dtype).values(&weights.bytes).map(|value| value as f32).collect()
 }
@@ -135,6 +148,21 @@ impl Layer {
 
     pub(super) fn outputs(&self) -> usize {
         self.bias.len()
+    }
+
+    /// The layer with a matrix of `f32`: 8-bit integers are widened.
+    pub(super) fn dense(&self) -> DenseLayer {
+        fn widened<T: Copy + Into<f32>>(matrix: &[T], rows: &[(f32, i32)], inputs: usize) -> Vec<f32> {
+            let rows = matrix.chunks_exact(inputs).zip(rows);
+            rows.flat_map(|(row, (scale, zero))| row.iter().map(move |w| scale * ((*w).into() - *zero as f32)))
+                .collect()
+        }
+        let matrix = match &self.matrix {
+            Matrix::F32(matrix) => matrix.clone(),
+            Matrix::I8(matrix, rows) => widened(matrix, rows, self.inputs),
+            Matrix::U8(matrix, rows) => widened(matrix, rows, self.inputs),
+        };
+        DenseLayer { inputs: self.inputs, matrix, bias: self.bias.clone(), activation: self.activation }
     }
 
     /// Computes one row of outputs from one row of inputs.

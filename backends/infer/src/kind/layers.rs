@@ -1,6 +1,6 @@
 //! The kinds `linear` and `mlp`: layers that need weights and no model file.
 
-use super::layer::{Layer, LayerConfig};
+use super::layer::{DenseLayer, Layer, LayerConfig};
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Transform};
 use limen::{Folders, Message, Tensor};
@@ -65,12 +65,41 @@ fn load(config: &impl LayerList, folders: &Folders) -> Result<Vec<Layer>, PlanEr
     errors.into_result(layers)
 }
 
+/// The number of weights, those of biases included.
+fn count(layers: &[Layer]) -> usize {
+    layers.iter().map(|layer| layer.inputs * layer.outputs() + layer.outputs()).sum()
+}
+
+/// What the plan says of layers: how many weights they have, and what was widened.
+fn notes(layers: &[Layer]) -> Vec<String> {
+    let ends = layers.first().zip(layers.last());
+    let sizes = ends.map(|(first, last)| format!("{} weights, {} to {}", count(layers), first.inputs, last.outputs()));
+    sizes.into_iter().chain(layers.iter().flat_map(|layer| layer.notes.iter().cloned())).collect()
+}
+
 /// The config of a node of layers, and the weights loaded while the graph was planned: these are
 /// the weights that run.
 #[derive(Debug)]
 pub struct PlannedLayers<C> {
     config: C,
     layers: Mutex<Option<Vec<Layer>>>,
+}
+
+impl<C> PlannedLayers<C> {
+    /// Returns the layers that planning loaded, for a device; none before [`Node::ports`].
+    #[doc(hidden)]
+    pub fn dense(&self) -> Vec<DenseLayer> {
+        let layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
+        layers.iter().flatten().map(Layer::dense).collect()
+    }
+
+    /// Returns what the plan says of these layers: how many weights they have, and what was
+    /// widened.
+    #[doc(hidden)]
+    pub fn notes(&self) -> Vec<String> {
+        let layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
+        layers.as_deref().map(notes).unwrap_or_default()
+    }
 }
 
 impl<C> From<C> for PlannedLayers<C> {
@@ -160,12 +189,10 @@ where
             }
             None => Ports::new().input_any("in"),
         };
-        let weights: usize = layers.iter().map(|layer| layer.inputs * layer.outputs() + layer.outputs()).sum();
         let mut ports = ports
             .out_port(OutPort { name: "out".into(), spec: out, emits: 1, rows: 1, forwards: Vec::new() })
-            .cost(if weights > 10_000 { Cost::Infer } else { Cost::Medium })
-            .note(format!("{weights} weights, {} to {}", first.inputs, last.outputs()));
-        for note in layers.iter().flat_map(|layer| &layer.notes) {
+            .cost(if count(layers) > 10_000 { Cost::Infer } else { Cost::Medium });
+        for note in notes(layers) {
             ports = ports.note(note);
         }
         errors.into_result(ports)

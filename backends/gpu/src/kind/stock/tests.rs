@@ -23,6 +23,10 @@ fn devices() -> Vec<&'static str> {
 }
 
 fn plan(text: &str) -> Result<Plan, Problems> {
+    plan_in(Folders::default(), text)
+}
+
+fn plan_in(folders: Folders, text: &str) -> Result<Plan, Problems> {
     let options = BackendOptions { allow_software: true, ..BackendOptions::default() };
     let registry = Registry::new()
         .with(limen_nodes_core::register)
@@ -30,7 +34,7 @@ fn plan(text: &str) -> Result<Plan, Problems> {
         .with(limen_infer::register_with(options))
         .with(crate::register);
     let mut spec = Spec::from_text(text, "stock.yaml").unwrap();
-    spec.folders = Folders::default();
+    spec.folders = folders;
     Plan::new(spec, &registry)
 }
 
@@ -109,37 +113,97 @@ fn same_on(device: &str) {
     ] {
         let text = graph(device, spec, kind, config, outputs);
         let case = format!("{kind} {{ {config} }} of {spec} on {device}");
-        let mut wired = plan(&text).unwrap_or_else(|problems| panic!("{case}: {problems}")).wire().unwrap();
-        let mut inlet = wired.inlet::<Tensor>("a").unwrap();
-        let mut outlets: Vec<_> = (0..outputs.len())
-            .map(|at| ["host", "gpu"].map(|side| wired.outlet::<Tensor>(&format!("{side}{at}")).unwrap()))
-            .collect();
-        let running = wired.start().unwrap();
-        for seq in 0..5 {
-            let mut tensor = inlet.loan(&Header::new(seq, Time::ZERO)).unwrap();
-            fill(&mut tensor, seq);
-            inlet.send_timeout(tensor, Duration::from_secs(120)).unwrap();
-            for sides in &mut outlets {
-                let [host, gpu] = sides.each_mut().map(|outlet| outlet.recv_timeout(Duration::from_secs(120)).unwrap());
-                assert_eq!((host.body.shape(), host.body.dtype()), (gpu.body.shape(), gpu.body.dtype()), "{case}");
-                let (host, gpu) = (numbers(&host.body), numbers(&gpu.body));
-                for (at, (host, gpu)) in std::iter::zip(&host, &gpu).enumerate() {
-                    let is_near = (host - gpu).abs() <= tolerance || host.is_nan() && gpu.is_nan();
-                    assert!(is_near, "{case}: message {seq}, element {at}: {host} on the host, {gpu} on the device");
-                }
+        compare(&case, Folders::default(), &text, outputs.len(), tolerance);
+    }
+}
+
+/// Runs a graph of a kind on the host and on a device, and compares their outputs.
+fn compare(case: &str, folders: Folders, text: &str, outputs: usize, tolerance: f64) {
+    let plan = plan_in(folders, text).unwrap_or_else(|problems| panic!("{case}: {problems}"));
+    let mut wired = plan.wire().unwrap();
+    let mut inlet = wired.inlet::<Tensor>("a").unwrap();
+    let mut outlets: Vec<_> = (0..outputs)
+        .map(|at| ["host", "gpu"].map(|side| wired.outlet::<Tensor>(&format!("{side}{at}")).unwrap()))
+        .collect();
+    let running = wired.start().unwrap();
+    for seq in 0..5 {
+        let mut tensor = inlet.loan(&Header::new(seq, Time::ZERO)).unwrap();
+        fill(&mut tensor, seq);
+        inlet.send_timeout(tensor, Duration::from_secs(120)).unwrap();
+        for sides in &mut outlets {
+            let [host, gpu] = sides.each_mut().map(|outlet| outlet.recv_timeout(Duration::from_secs(120)).unwrap());
+            assert_eq!((host.body.shape(), host.body.dtype()), (gpu.body.shape(), gpu.body.dtype()), "{case}");
+            let (host, gpu) = (numbers(&host.body), numbers(&gpu.body));
+            for (at, (host, gpu)) in std::iter::zip(&host, &gpu).enumerate() {
+                let is_near = (host - gpu).abs() <= tolerance || host.is_nan() && gpu.is_nan();
+                assert!(is_near, "{case}: message {seq}, element {at}: {host} on the host, {gpu} on the device");
             }
         }
-        inlet.close();
-        let report = running.wait();
-        assert_eq!(report.bugs, Vec::<String>::new());
-        assert_eq!(report.metric("gpu.device_lost"), Some(0.0), "{case}");
+    }
+    inlet.close();
+    let report = running.wait();
+    assert_eq!(report.bugs, Vec::<String>::new());
+    assert_eq!(report.metric("gpu.device_lost"), Some(0.0), "{case}");
+}
+
+/// The weights of a file are those of the host: of `f32`, transposed, and of 8 bits.
+#[test]
+fn layers_give_the_same_on_the_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let numbers: Vec<u8> =
+        (0..40 * 37u32).flat_map(|n| ((n * 7919 % 1000) as f32 / 1000.0 - 0.5).to_le_bytes()).collect();
+    std::fs::write(folder.path().join("w.bin"), numbers).unwrap();
+    let weights = |shape: [usize; 2], more: &str| {
+        let bytes = shape[0] * shape[1];
+        format!(
+            "{{ file: w.bin, dtype: f32, shape: [1480], \
+             transform: [{{ slice: {{ to: {bytes} }} }}, {{ reshape: [{}, {}] }}{more}] }}",
+            shape[0], shape[1]
+        )
+    };
+    let bias = |n: usize| {
+        format!("{{ file: w.bin, dtype: f32, shape: [1480], transform: [{{ slice: {{ from: 9, to: {} }} }}] }}", n + 9)
+    };
+    let layer = |shape: [usize; 2], more: &str, activation: &str| {
+        format!("weight: {}, bias: {}, activation: {activation}", weights(shape, more), bias(shape[0]))
+    };
+    let (wide, narrow) = (layer([40, 37], "", "relu"), layer([3, 40], "", "tanh"));
+    let turned = format!("weight: {}", weights([5, 7], ", { transpose: [1, 0] }"));
+    for device in devices() {
+        for (spec, kind, config) in [
+            ("f32[3]", "linear", layer([5, 3], "", "none")),
+            ("f32[4,37]", "linear", wide.clone()),
+            ("f32[2,3,37]", "linear", layer([40, 37], "", "sigmoid")),
+            ("f32[37]", "linear", layer([1, 37], "", "tanh")),
+            ("f32[2,1]", "linear", layer([6, 1], "", "relu")),
+            ("f32[2,5]", "linear", turned.clone()),
+            ("f32[9,37]", "linear", layer([40, 37], ", { quantize: symmetric }", "none")),
+            ("f32[9,37]", "linear", layer([40, 37], ", { quantize: asymmetric }", "relu")),
+            ("f32[9,37]", "mlp", format!("layers: [{{ {wide} }}, {{ {narrow} }}]")),
+        ] {
+            let text = graph(device, spec, kind, &config, &[""]);
+            let folders = Folders { graph: folder.path().to_path_buf(), ..Folders::default() };
+            compare(&format!("{kind} {{ {config} }} of {spec} on {device}"), folders, &text, 1, 1e-5);
+        }
+        // The checks of the host, also of a file.
+        let wrong = graph(device, "f32[3]", "linear", &layer([5, 4], "", "none"), &[""]);
+        let folders = Folders { graph: folder.path().to_path_buf(), ..Folders::default() };
+        let problems = plan_in(folders, &wrong).unwrap_err().to_string();
+        assert!(
+            problems.contains("expected f32[..., 4] (rows of 4 numbers, as the weights), found f32[3]"),
+            "{problems}"
+        );
     }
 }
 
 /// Programs without the feature name the same kinds.
 #[test]
 fn the_list_of_kinds_is_that_of_the_registry() {
-    let registry = Registry::new().with(limen_nodes_core::register).with(limen_vision::register).with(crate::register);
+    let registry = Registry::new()
+        .with(limen_nodes_core::register)
+        .with(limen_vision::register)
+        .with(limen_infer::register)
+        .with(crate::register);
     let takes_device = |name: &&str| {
         let kind = registry.kinds().find(|kind| kind.name == **name).unwrap();
         let schema = kind.schema();
