@@ -98,17 +98,17 @@ impl<'a> TorchFile<'a> {
         let TorchTensor { name, element, storage, offset, shape, strides } = self.tensors[at].clone();
         let takes = taken(&self.tensors[at]);
         let wrong = |why: String| format!("has the tensor `{}`, which {why}", brief(&name));
-        let most = self.size.saturating_mul(MAX_REPEATS).min(MAX_BYTES);
-        if takes > most {
-            let (takes, size, most) = (show_bytes(takes), show_bytes(self.size), show_bytes(most));
-            let why = format!("must be at most {most} in a file of {size}, got {takes}");
-            return Err(wrong(format!("{why}: save the repeated elements once")));
-        }
         let TorchStorage { key, bytes, .. } = &self.storages[storage];
         let (key, expected) = (format!("data/{key}"), *bytes);
         let stored = self.entry(&key, MAX_BYTES)?;
         if stored.len() as u64 != expected {
             return Err(wrong(format!("must have {expected} bytes in `{key}`, got {}", stored.len())));
+        }
+        let most = self.size.saturating_mul(MAX_REPEATS).min(MAX_BYTES);
+        if takes > most {
+            let (takes, size, most) = (show_bytes(takes), show_bytes(self.size), show_bytes(most));
+            let why = format!("must be at most {most} in a file of {size}, got {takes}");
+            return Err(wrong(format!("{why}: save the repeated elements once")));
         }
         let small = |number: u64| {
             usize::try_from(number).map_err(|_| wrong(format!("must have sizes that fit in memory, got {number}")))
