@@ -367,7 +367,7 @@ mod tests {
             ("gptq", with(&gptq, "l.g_idx", i32, &[31]), "`l.g_idx` as i32[31], but `gptq` expects i32[32]"),
             ("gptq", with(&gptq, "l.g_idx", Dtype::F32, &[32]), "`l.g_idx` as f32[32]"),
             ("gptq", index(|input| input / 4), "must have groups 0 to 3 in `l.g_idx`, got 4 at 16: save `l.g_idx`"),
-            ("gptq", index(|input| 2 - input), "has -1 at 3 in `l.g_idx`"),
+            ("gptq", index(|input| 2 - input), "in `l.g_idx`, got -1 at 3"),
             (
                 "gptq",
                 uneven.to_vec(),
