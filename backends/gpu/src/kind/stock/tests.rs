@@ -303,14 +303,18 @@ fn what_a_device_cannot_do_is_said_at_its_place() {
         ("u8[4,4,4]", "resize, config: { width: 2, height: 2, device: wgpu }", &["opacity"]),
         ("u8[4,4,3]", "to_tensor, config: { dtype: f16, device: wgpu }", &["`dtype` must be `f32` on a device"]),
         ("u8[4,4,3]", "letterbox, config: { width: 2, height: 2, order: fill_first, device: wgpu }", &["scale_first"]),
-        ("f32[4]", "threshold, config: { at: 0.5, release: 0.2, device: wgpu }", &["earlier messages"]),
+        (
+            "f32[4]",
+            "threshold, config: { at: 0.5, release: 0.2, device: wgpu }",
+            &["`release` must be 0.5 (`at`) on a device"],
+        ),
         (
             "f32[4]",
             "threshold, config: { at: 0.5, device: metal }",
             &["`device` must be one of `cpu`, ", "got `metal`", "remove `device`"],
         ),
         ("u8[<=4,4,3]", "to_tensor, config: { device: wgpu }", &["must have a fixed shape", "remove `device`"]),
-        ("u8[4,4,3]", "crop, config: { width: 5, height: 2, device: wgpu }", &["the image has 4 columns"]),
+        ("u8[4,4,3]", "crop, config: { width: 5, height: 2, device: wgpu }", &["the 4 columns of the image, got 5"]),
         ("f32[4]", "softmax, config: { device: wgpu }", &["device"]),
         // As on the host.
         ("u8[4,4,3]", "normalize, config: { mean: [0], std: [1], device: wgpu }", &["E0128", "u8[4,4,3]", "f32"]),
