@@ -272,7 +272,7 @@ mod tests {
             ("[('a', '<f4'), ('b', '<i4')]", "(10,)", "elements have fields"),
             ("'<f4'", "(10, 0)", "at least one element"),
             ("'<f4'", "(1, 1, 1, 1, 1, 1, 1, 1)", "at most 6 dims, got 7"),
-            ("'<f4'", "(-1, 3)", "a length cannot be negative"),
+            ("'<f4'", "(-1, 3)", "a length must be at least 0"),
             ("'<f4'", "(2, 3", "expected a number at byte 57"),
             ("'<f4'", "(1, 4611686018427387904, 4)", "must fit into memory"),
             ("'<f4'", "(1, 9223372036854775807)", "must fit into memory"),
