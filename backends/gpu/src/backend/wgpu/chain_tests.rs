@@ -283,7 +283,7 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
         }
     };
     refused(SHADER, &kernel("", from), false, &["write `allow_kernels: true`", "start with `--allow-kernels`"]);
-    refused(SHADER, &kernel(allowed, from), false, &["which is not allowed to run"]);
+    refused(SHADER, &kernel(allowed, from), false, &["not allowed to run the kernel"]);
     let broken = SHADER.replace("+ PLUS;", "+ PLU;");
     refused(&broken, &kernel(allowed, from), true, &["`k.wgsl`: line 8, column"]);
     let others = SHADER.replace("var<storage, read> x", "var<storage, read> z").replace("x[2u", "z[2u");
@@ -291,7 +291,7 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
         &others,
         &kernel(allowed, from),
         true,
-        &["`z` (binding 2) is neither an input nor an output", "(`y`, `z`), found `x`"],
+        &["`z` (binding 2) is neither an input nor an output", "(`y`, `z`, `places`), found `x`"],
     );
     let written = SHADER
         .replace("var<storage, read> x: array<f32>", "var<storage, read_write> x: array<u32>")
@@ -432,7 +432,7 @@ fn an_adapter_is_chosen_by_its_number_or_name() {
     for (gpu, allow_software, parts) in [
         ("99", true, &["GPU `99` (`--gpu`) was not found", first.name.as_str()][..]),
         ("no such name", true, &["GPU `no such name` (`--gpu`) was not found"]),
-        ("0", false, &["that is asked for", "`--allow-software`"]),
+        ("0", false, &["expected a GPU for `--gpu`", "`--allow-software`"]),
     ] {
         match found(gpu, allow_software) {
             Ok(number) => assert!(number == 0 && !software && !allow_software, "{gpu}: {number}"),
