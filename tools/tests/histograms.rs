@@ -56,7 +56,8 @@ fn a_killed_run_leaves_histograms_that_are_read() {
     let mut child = folder.command("graph.yaml -q --histograms h").stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     // Lines come at the graph's rate; an interval is written after a second or two.
-    let written = lines.by_ref().take(50 * 60).any(|_| folder.run("hist print h").out.contains("a->b"));
+    let has_both = |printed: &str| printed.contains("a->b") && printed.contains("a.compute");
+    let written = lines.by_ref().take(50 * 60).any(|_| has_both(&folder.run("hist print h").out));
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(written);
