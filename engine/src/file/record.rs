@@ -216,7 +216,10 @@ mod tests {
             ("3", "g.yaml:2:16: error[E0105]: `record` must be a path or a map, got the number 3"),
             ("{ path: r.mcap, only: [c] }", "g.yaml:2:39: error[E0114]: no input is connected to `c`"),
             ("{ path: r.mcap, except: b }", "`except` must be a list of nodes and ports"),
-            ("{ path: r.mcap, only: [] }", "g.yaml:2:16: error[E0105]: `record` must select at least one connection"),
+            (
+                "{ path: r.mcap, only: [] }",
+                "g.yaml:2:16: error[E0105]: `record` must select at least 1 connection, got 0",
+            ),
         ] {
             let text = format!(
                 "version: 1\nrun: {{ record: {run} }}\nnodes:\n  a: {{ kind: x }}\n  b: {{ kind: x, from: a }}\n"

@@ -186,9 +186,7 @@ impl fmt::Display for HeaderError {
             HeaderError::TooLong(length) => {
                 write!(f, "the header must be at most {MAX_HEADER} bytes, got {length}")
             }
-            HeaderError::Fields => {
-                f.write_str("expected numbers, found elements with fields; save each field as a separate array")
-            }
+            HeaderError::Fields => f.write_str("expected numbers, found elements with fields"),
             HeaderError::Malformed(what, at) => write!(f, "the header is invalid: {what} at byte {at}"),
         }
     }

@@ -179,7 +179,7 @@ fn unusable_files_are_refused_before_anything_starts() {
         ("kind: file, config: { path: ., max_bytes: 0B, repeat: 0 }", "not a regular file"),
         ("kind: file, config: { path: there.txt, max_bytes: 2GiB }", "write a size from 1B to 1GiB"),
         ("kind: npy, config: { path: there.txt }", "expected a `.npy` file, found fewer than 8 bytes"),
-        ("kind: npy, config: { path: short.npy }", "the file ends within its header"),
+        ("kind: npy, config: { path: short.npy }", "expected a complete header, found the end of the file"),
         ("kind: wav, config: { path: there.txt, frames: 512 }", "there.txt"),
         ("kind: wav, config: { path: there.txt, frames: 0 }", "1 to 1048576"),
     ] {

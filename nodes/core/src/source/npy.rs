@@ -60,7 +60,12 @@ impl ArrayHeader {
         let again = |array: &str| format!("save the array again: `numpy.save(file, {array})`");
         let other = |message: String| (message, again("numpy.ascontiguousarray(array)"));
         let limen_npy::NpyHeader { element, is_fortran, shape, start } =
-            limen_npy::NpyHeader::read(from).map_err(|e| other(e.to_string()))?;
+            limen_npy::NpyHeader::read(from).map_err(|error| match error {
+                limen_npy::HeaderError::Fields => {
+                    (error.to_string(), "save each field: `numpy.save(file, array['NAME'])`".into())
+                }
+                _ => other(error.to_string()),
+            })?;
         let Some(dtype) = element.number().and_then(|number| number.parse::<DType>().ok()) else {
             let is_complex = element.to_string().get(1..2) == Some("c");
             let parts = if is_complex { "numpy.stack([array.real, array.imag], -1)" } else { "array.astype('<f8')" };
@@ -269,7 +274,7 @@ mod tests {
             ("'<c8'", "(10, 3)", "numpy.stack([array.real, array.imag], -1)"),
             ("'<f16'", "(10, 3)", "array.astype('<f8')"),
             ("'|O'", "(10, 3)", "found |O"),
-            ("[('a', '<f4'), ('b', '<i4')]", "(10,)", "elements have fields"),
+            ("[('a', '<f4'), ('b', '<i4')]", "(10,)", "found elements with fields: save each field"),
             ("'<f4'", "(10, 0)", "at least one element"),
             ("'<f4'", "(1, 1, 1, 1, 1, 1, 1, 1)", "at most 6 dims, got 7"),
             ("'<f4'", "(-1, 3)", "a length must be at least 0"),

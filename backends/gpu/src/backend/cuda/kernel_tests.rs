@@ -165,12 +165,7 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
         true,
         &["expected a port (`x`, `places`, `y`), found `z`", "`arguments` must name `y`"],
     );
-    refused(
-        KERNEL,
-        &changed("block: [2]", "block: [2048]"),
-        true,
-        &["`block` must be at most 1024 along x, got 2048"],
-    );
+    refused(KERNEL, &changed("block: [2]", "block: [2048]"), true, &["`block` must be at most 1024 along x, got 2048"]);
     refused(
         KERNEL,
         &changed("block: [2]", "block: [64, 32]"),
