@@ -181,7 +181,7 @@ impl Pass {
         let mut failed = 0;
         loop {
             ends.rollback();
-            failure.set_number(common.ended_calls() + (self.all - items.len() - 1) as u64);
+            failure.set_number(common.ended_calls() + (self.all - items.len()).saturating_sub(1) as u64);
             if self.weight > 0 {
                 ends.forget(std::mem::replace(&mut noted, 1));
             }

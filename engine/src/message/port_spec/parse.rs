@@ -1,10 +1,9 @@
 //! Parsing of specs: `u8[480,640,3]`, `f32[<=300,6]`, `u64`.
 
 use super::{DType, Dim, MAX_RANK, PortSpec};
-use serde::Deserialize;
-use serde::de::IntoDeserializer;
-use serde::de::value::{Error as NameError, StrDeserializer};
+use crate::base::error::listed;
 use std::str::FromStr;
+use strum::VariantNames;
 
 impl FromStr for PortSpec {
     type Err = String;
@@ -29,9 +28,9 @@ impl FromStr for PortSpec {
                 None => return Err(format!("expected `]` at the end of `{text}`")),
             },
         };
-        let named: StrDeserializer<'_, NameError> = name.into_deserializer();
-        let dtype = DType::deserialize(named)
-            .map_err(|e| format!("`{text}`: {e}").replacen("unknown variant", "unknown element type", 1))?;
+        let dtype = name.parse().map_err(|_| {
+            format!("`{text}`: unknown element type `{name}`, expected one of {}", listed(DType::VARIANTS))
+        })?;
         let mut shape = Vec::new();
         for dim in dims.split(',').map(str::trim).filter(|_| !dims.trim().is_empty()) {
             let most = dim.strip_prefix("<=").or_else(|| dim.strip_prefix('≤'));
